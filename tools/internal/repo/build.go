@@ -1,0 +1,82 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package repo
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Target is what a build is for.
+type Target struct {
+	OS, Arch string
+	Version  string
+	Commit   string
+}
+
+// A Binary is one program of the project.
+type Binary struct {
+	Name string // file name, without .exe
+	Dir  string // its main package, relative to the root
+}
+
+// The programs of the project. The provider and the command line are one
+// program under two names.
+var (
+	Provider       = Binary{Name: "terraform-provider-sandboxer", Dir: "."}
+	CLI            = Binary{Name: "sandboxer", Dir: "."}
+	ExtensionLocal = Binary{Name: "sandboxer-extension-local", Dir: "extensions/local"}
+)
+
+// ExtensionPlatforms are where the embedded backend builds.
+var ExtensionPlatforms = []string{"linux/amd64", "linux/arm64"}
+
+// Build builds one binary for a target and returns when out is in place.
+func Build(ctx context.Context, root string, b Binary, target Target, out string) error {
+	ldflags, err := ldflags(ctx, root, b, target)
+	if err != nil {
+		return err
+	}
+	// A partial file must never be taken for a binary.
+	partial := out + ".partial"
+	cmd := Command(ctx, filepath.Join(root, b.Dir), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", partial, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+target.OS, "GOARCH="+target.Arch)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s for %s/%s: %w\n%s", b.Name, target.OS, target.Arch, err, output)
+	}
+	return os.Rename(partial, out)
+}
+
+// ldflags returns the linker flags of one binary. The embedded backend needs
+// the label of the gVisor that it links: restore compares it, and without it
+// every build carries the same placeholder.
+func ldflags(ctx context.Context, root string, b Binary, target Target) (string, error) {
+	flags := []string{"-s", "-w", "-X main.version=" + target.Version, "-X main.commit=" + target.Commit}
+	if b == ExtensionLocal {
+		version, err := GVisorVersion(ctx, root)
+		if err != nil {
+			return "", err
+		}
+		flags = append(flags, "-X gvisor.dev/gvisor/runsc/version.version="+version)
+	}
+	return strings.Join(flags, " "), nil
+}
+
+// GVisorVersion returns the version of the gVisor module that the embedded
+// backend is built with.
+func GVisorVersion(ctx context.Context, root string) (string, error) {
+	return Output(ctx, filepath.Join(root, ExtensionLocal.Dir), "go", "list", "-m", "-f", "{{.Version}}", "gvisor.dev/gvisor")
+}
+
+// Commit returns the checkout's commit, or "unknown" outside of git.
+func Commit(ctx context.Context, root string) string {
+	commit, err := Output(ctx, root, "git", "rev-parse", "HEAD")
+	if err != nil {
+		return "unknown"
+	}
+	return commit
+}

@@ -1,0 +1,86 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// Type is the type of an attribute.
+type Type string
+
+// The types of attributes.
+const (
+	TypeString    Type = "string"
+	TypeDuration  Type = "duration" // a Go duration, as a string
+	TypeStrings   Type = "list of strings"
+	TypeBackends  Type = "map of backends"
+	TypeExtension Type = "object" // the configuration of a known extension
+)
+
+// Attribute is one attribute of the provider block and of sandboxer.hcl.
+type Attribute struct {
+	Name        string
+	Type        Type
+	Description string
+	Env         string // the environment variable that sets it; empty when there is none
+	// RunsProgram marks what decides which program is executed, directly or
+	// by the place where it is searched for. It counts only from a source
+	// that the user wrote, never from a file in a checkout.
+	RunsProgram bool
+}
+
+// Attributes returns the schema, in the order of the documentation.
+func Attributes() []Attribute {
+	attributes := []Attribute{
+		{Name: "fleet", Type: TypeString, Env: "SANDBOXER_FLEET", Description: "Scope of ownership: nothing of another fleet is ever listed, reaped or touched. Name one wherever a backend is shared. Default: `" + DefaultFleet + "`."},
+		{Name: "backend", Type: TypeString, Env: "SANDBOXER_BACKEND", Description: "Backend of whatever names none. Default: the only one that is configured, else the embedded backend `local` on Linux (amd64, arm64) and `docker` elsewhere."},
+		{Name: "default_ttl", Type: TypeDuration, Env: "SANDBOXER_DEFAULT_TTL", Description: "How long a sandbox lives when neither its creator nor its profile says, as a Go duration. Default: `1h`."},
+		{Name: "max_ttl", Type: TypeDuration, Env: "SANDBOXER_MAX_TTL", Description: "The longest life of a sandbox, extensions included, as a Go duration. Default: `24h`."},
+		{Name: "owner", Type: TypeString, Env: "SANDBOXER_OWNER", Description: "Team or person that sandboxes are made for. Default: from the environment of CI."},
+		{Name: "task", Type: TypeString, Env: "SANDBOXER_TASK", Description: "What sandboxes are made for. Default: from the environment of CI."},
+		{Name: "run", Type: TypeString, Env: "SANDBOXER_RUN", Description: "URL or id of the run that makes them. Default: from the environment of CI."},
+		{Name: "state_dir", Type: TypeString, Env: "SANDBOXER_STATE_DIR", RunsProgram: true, Description: "Directory of the ledger and of the embedded backend's sandboxes. Default: `$XDG_STATE_HOME/sandboxer`, which is `~/.local/state/sandboxer`."},
+		{Name: "extension_dirs", Type: TypeStrings, Env: "SANDBOXER_EXTENSION_DIR", RunsProgram: true, Description: "Directories that hold extension binaries, searched after the directory of this program and before the libexec directory of the user."},
+		{Name: "profile_dirs", Type: TypeStrings, Env: "SANDBOXER_PROFILE_DIR", Description: "Profile libraries: directories of profile files that names are looked up in, first hit wins."},
+		{Name: "backends", Type: TypeBackends, Description: "Configured backends by name. Each is an object with one attribute named after a known extension (`{ docker = { … } }`), or with `extension` and `config_json`."},
+	}
+	for _, extension := range KnownExtensions() {
+		attributes = append(attributes, Attribute{
+			Name: AttributeOf(extension), Type: TypeExtension,
+			Description: "Configuration of the extension `" + extension + "`; short for a backend of the name `" + AttributeOf(extension) + "`.",
+		})
+	}
+	return attributes
+}
+
+// BackendAttributes returns the schema of one entry of `backends`, without
+// the attributes that are named after known extensions.
+func BackendAttributes() []Attribute {
+	return []Attribute{
+		{Name: "extension", Type: TypeString, Description: "Name of the extension, as in the name of its binary `sandboxer-extension-NAME`."},
+		{Name: "config_json", Type: TypeString, Description: "Configuration of the extension, as a JSON object."},
+		{Name: "path", Type: TypeString, RunsProgram: true, Description: "Path of the extension's binary. Default: searched for."},
+		{Name: "sha256", Type: TypeString, Description: "SHA-256 digest that the extension's binary must have."},
+		{Name: "env", Type: TypeStrings, RunsProgram: true, Description: "Names of environment variables that the extension's process is given. Nothing else is handed on."},
+	}
+}
+
+// AttributeOf returns the attribute that is named after an extension.
+func AttributeOf(extension string) string { return strings.ReplaceAll(extension, "-", "_") }
+
+// extensionOf returns the known extension that an attribute is named after.
+func extensionOf(attribute string) (string, bool) {
+	extension := strings.ReplaceAll(attribute, "_", "-")
+	return extension, slices.Contains(KnownExtensions(), extension)
+}
+
+// list joins names for a message.
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

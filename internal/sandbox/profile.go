@@ -85,16 +85,17 @@ func ValidateProfile(p sdk.Profile) []Problem {
 			found.add(at, "%q is not one of enforced, best_effort, emulated, unverifiable", clip(string(class)))
 		}
 	}
-	ValidateLabels(&found, "labels", p.Labels)
+	found = append(found, ValidateLabels("labels", p.Labels)...)
 	slices.SortStableFunc(found, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
 	return found
 }
 
-// ValidateLabels adds the faults of user labels to a list.
-func ValidateLabels(found *problems, at string, labels map[string]string) {
+// ValidateLabels returns the faults of user labels.
+func ValidateLabels(at string, labels map[string]string) []Problem {
+	var found problems
 	if len(labels) > maxEntries {
 		found.add(at, "more than %d labels", maxEntries)
-		return
+		return found
 	}
 	for key, value := range labels {
 		switch {
@@ -106,6 +107,7 @@ func ValidateLabels(found *problems, at string, labels map[string]string) {
 			found.add(at+"."+clip(key), "the value is longer than %d bytes or not printable", maxText)
 		}
 	}
+	return found
 }
 
 func validateSource(found *problems, p sdk.Profile) {

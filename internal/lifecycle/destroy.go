@@ -1,0 +1,183 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/ledger"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+const (
+	// claimTries bounds how often a claim is repeated against extenders.
+	claimTries = 8
+	// goneTries bounds how often absence is looked for; a backend's listing
+	// may lag behind.
+	goneTries = 10
+)
+
+// Destroy removes a sandbox and returns when its absence was observed, by
+// ref and in the backend's listing. It succeeds from every status, also when
+// nothing is there any more. An unreachable backend is an error, except for
+// a sandbox whose deadline has passed long ago on a backend that enforces it.
+func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (DestroyResult, error) {
+	result := DestroyResult{ID: id}
+	at, err := m.locate(ctx, id, opts.Backend, opts.Ref, opts.ExpiresAt)
+	if errors.Is(err, sdk.ErrNotFound) {
+		return result, nil
+	}
+	if err != nil {
+		return result, err
+	}
+	result.Backend = at.backend
+	if at.record.Known() && !at.record.Open {
+		return result, nil
+	}
+	ext, err := m.open(ctx, at.backend)
+	if err != nil {
+		return m.unasked(ctx, at, result, err)
+	}
+	got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
+	switch {
+	case err == nil:
+		if _, err := m.view(at, got.Sandbox); err != nil {
+			return result, err
+		}
+		at.ref = cmp.Or(at.ref, got.Sandbox.Ref)
+		if err := m.claim(ctx, ext, at, got.Sandbox, opts); err != nil {
+			return result, err
+		}
+	case errors.Is(err, sdk.ErrNotFound):
+		// What is left of it may still carry its label.
+		if opts.OnlyExpired && at.record.Open && m.clock.Now().Before(at.expiresAt) {
+			return result, sdk.Errorf(sdk.ErrConflict, "the deadline of sandbox %s is at %s and has not passed", id, at.expiresAt.UTC().Format(time.RFC3339))
+		}
+		if at.record.Known() {
+			if _, err := m.append(ctx, id, ledger.Event{Type: ledger.Destroying, Reason: opts.Reason}); err != nil {
+				return result, err
+			}
+		}
+	default:
+		return m.unasked(ctx, at, result, err)
+	}
+	removed, err := m.removeAll(ctx, ext, at)
+	result.Existed, result.Removed = removed.Existed, removed.Removed
+	if err != nil {
+		_, logErr := m.append(ctx, id, ledger.Event{Type: ledger.DestroyFailed, Reason: reasonOf(err), Message: err.Error()})
+		return result, errors.Join(failure("destroy sandbox", id, at.backend, err), logErr)
+	}
+	if at.record.Known() || got.Sandbox.ID != "" {
+		_, err = m.append(ctx, id, ledger.Event{Type: ledger.Destroyed, Reason: cmp.Or(opts.Reason, "user")})
+	}
+	return result, err
+}
+
+// unasked ends a destroy whose backend could not be asked.
+func (m *Manager) unasked(ctx context.Context, at place, result DestroyResult, cause error) (DestroyResult, error) {
+	if !errors.Is(cause, sdk.ErrUnreachable) || !m.beyondDoubt(ctx, at) {
+		return result, failure("destroy sandbox", at.id, at.backend, cause)
+	}
+	result.Unverifiable = cause.Error()
+	if !at.record.Known() {
+		return result, nil
+	}
+	_, err := m.append(ctx, at.id, ledger.Event{Type: ledger.Destroyed, Reason: "unverifiable", Message: cause.Error()})
+	return result, err
+}
+
+// claim takes the lease, so that nobody extends what is being destroyed, and
+// writes that the destroy has begun.
+func (m *Manager) claim(ctx context.Context, ext sdk.Extension, at place, found sdk.Sandbox, opts DestroyOptions) error {
+	claiming := ledger.Event{Type: ledger.Claiming, Backend: at.backend, Ref: at.ref, Reason: opts.Reason, Intent: intentOf(at, found)}
+	written, err := m.append(ctx, at.id, claiming)
+	if err != nil {
+		return err
+	}
+	lease := found.Lease
+	for range claimTries {
+		granted, err := ext.Claim(ctx, sdk.ClaimOptions{
+			Target: at.target(m.settings.Fleet), Generation: lease.Generation, Holder: cmp.Or(m.settings.Attribution.Actor, "sandboxer"),
+			OnlyExpired: opts.OnlyExpired, Event: written.EventRef(),
+		})
+		var conflict *sdk.Error
+		switch {
+		case err == nil:
+			_, err = m.append(ctx, at.id, ledger.Event{Type: ledger.Destroying, Reason: opts.Reason, Lease: &granted.Lease})
+			return err
+		case errors.Is(err, sdk.ErrNotFound), errors.Is(err, sdk.ErrUnsupported):
+			_, err = m.append(ctx, at.id, ledger.Event{Type: ledger.Destroying, Reason: opts.Reason})
+			return err
+		case errors.Is(err, sdk.ErrConflict) && errors.As(err, &conflict) && conflict.Lease != nil && conflict.Lease.Generation != lease.Generation:
+			// Somebody extended in between. A reaper's claim is refused by
+			// the backend when the new deadline has not passed.
+			lease = *conflict.Lease
+		default:
+			return failure("claim sandbox", at.id, at.backend, err)
+		}
+	}
+	return failure("claim sandbox", at.id, at.backend, sdk.Conflict(lease, "its lease changed %d times meanwhile", claimTries))
+}
+
+// remove destroys at the backend and observes absence.
+func (m *Manager) remove(ctx context.Context, ext sdk.Extension, at place) error {
+	_, err := m.removeAll(ctx, ext, at)
+	return err
+}
+
+func (m *Manager) removeAll(ctx context.Context, ext sdk.Extension, at place) (sdk.DestroyResult, error) {
+	m.lister(at.backend).invalidate()
+	result, err := ext.Destroy(ctx, sdk.DestroyOptions{Target: at.target(m.settings.Fleet)})
+	m.lister(at.backend).invalidate()
+	if err != nil && !errors.Is(err, sdk.ErrNotFound) {
+		if len(result.Leftovers) > 0 {
+			err = fmt.Errorf("%w; left: %s", err, strings.Join(result.Leftovers, ", "))
+		}
+		return result, err
+	}
+	if len(result.Leftovers) > 0 {
+		return result, fmt.Errorf("left: %s", strings.Join(result.Leftovers, ", "))
+	}
+	return result, m.awaitGone(ctx, ext, at)
+}
+
+// awaitGone returns when the sandbox is neither found by its ref nor listed.
+// One "not found" alone proves nothing: a backend may answer it for a thing
+// that its listing still shows.
+func (m *Manager) awaitGone(ctx context.Context, ext sdk.Extension, at place) error {
+	var still error
+	for try := range goneTries {
+		if try > 0 {
+			if err := m.clock.Sleep(ctx, pollEvery); err != nil {
+				return errors.Join(still, err)
+			}
+		}
+		got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
+		if err == nil {
+			still = fmt.Errorf("the backend still has it, with the status %s", got.Sandbox.Status)
+			continue
+		}
+		if !errors.Is(err, sdk.ErrNotFound) {
+			return fmt.Errorf("its absence could not be observed: %w", err)
+		}
+		list, err := m.lister(at.backend).fresh(ctx)
+		if err != nil {
+			return fmt.Errorf("its absence could not be observed: %w", err)
+		}
+		if _, listed := list.byID[at.id]; listed {
+			still = errors.New("the backend's listing still shows it")
+			continue
+		}
+		if list.incomplete != "" {
+			return fmt.Errorf("its absence could not be observed: the listing is incomplete: %s", list.incomplete)
+		}
+		return nil
+	}
+	return still
+}

@@ -1,0 +1,192 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package lifecycle
+
+import (
+	"io"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// The choices for a sandbox that was made but did not become ready.
+const (
+	OnFailedDestroy = "destroy"
+	OnFailedKeep    = "keep"
+)
+
+// CreateOptions are the options of [Manager.Create]. Exactly one of Profile
+// (with a name) and Snapshot is set.
+type CreateOptions struct {
+	Profile     sdk.Profile
+	Snapshot    string        // id of the snapshot to restore
+	Backend     string        // empty is the snapshot's, or the default
+	TTL         time.Duration // zero is the profile's, then the provider's default
+	OnExpiry    sdk.OnExpiry  // empty is the profile's
+	OnFailed    string        // empty is destroy
+	Env         map[string]string
+	Secrets     map[string]sdk.Secret
+	Labels      map[string]string
+	Attribution sandbox.Attribution // empty fields are the settings'
+	// Created is called once, as soon as the sandbox has an id and a ref and
+	// the ledger holds them, before setup and readiness. Terraform saves its
+	// state here.
+	Created  func(Sandbox)
+	Progress func(sdk.Progress)
+}
+
+// ExtendOptions are the options of [Manager.Extend]. Exactly one of TTL, By
+// and To is set.
+type ExtendOptions struct {
+	Backend string        // empty: as the ledger says, else every backend is searched
+	TTL     time.Duration // the deadline becomes now + TTL, when that is later
+	By      time.Duration // the deadline moves by this much
+	To      time.Time     // the deadline becomes this
+	// AllowLess accepts a grant that is less than asked, which is an error
+	// otherwise.
+	AllowLess bool
+	Reason    string
+}
+
+// ExpireOptions are the options of [Manager.Expire].
+type ExpireOptions struct {
+	Backend string
+	At      time.Time // zero is now
+	Reason  string
+}
+
+// DestroyOptions are the options of [Manager.Destroy].
+type DestroyOptions struct {
+	Backend string
+	Reason  string
+	// OnlyExpired refuses with [sdk.ErrConflict] while the deadline has not
+	// passed by the backend's clock. The reaper sets it.
+	OnlyExpired bool
+	// ExpiresAt is the last deadline that the caller knows, for a sandbox
+	// that neither ledger nor backend can tell about. See [Manager.Get].
+	ExpiresAt time.Time
+	Ref       string // likewise
+}
+
+// DestroyResult is the result of [Manager.Destroy].
+type DestroyResult struct {
+	ID      string   `json:"id"`
+	Backend string   `json:"backend"`
+	Existed bool     `json:"existed"` // false when it was already gone
+	Removed []string `json:"removed,omitempty"`
+	// Unverifiable says why absence could not be observed although the
+	// deadline has passed long ago on a backend that enforces it.
+	Unverifiable string `json:"unverifiable,omitempty"`
+}
+
+// GetOptions are the options of [Manager.Get].
+type GetOptions struct {
+	Backend string
+	// Batched lets the answer come from one listing that is shared by all
+	// concurrent calls of this process. It sees every write of this process.
+	Batched bool
+	// ExpiresAt and Ref are what the caller knew last (Terraform's state),
+	// for a sandbox that the ledger of this machine has no record of.
+	ExpiresAt time.Time
+	Ref       string
+}
+
+// ListOptions are the options of [Manager.List].
+type ListOptions struct {
+	Backend string       // empty is all
+	Status  []sdk.Status // empty is all but destroyed
+	Owner   string
+	Profile string
+	Labels  map[string]string // all must match
+	// Closed also lists destroyed sandboxes whose tombstone is still there.
+	Closed bool
+}
+
+// ListResult is the result of [Manager.List].
+type ListResult struct {
+	Sandboxes []Sandbox `json:"sandboxes"`
+	// Unreachable names each backend that could not be asked, and why.
+	Unreachable map[string]string `json:"unreachable,omitempty"`
+	// Unreadable names logs of the ledger that could not be read, and why.
+	Unreadable []string `json:"unreadable,omitempty"`
+}
+
+// ExecOptions are the options of [Manager.Exec].
+type ExecOptions struct {
+	Backend string
+	Command []string
+	Env     map[string]string
+	User    string
+	Workdir string
+	Timeout time.Duration
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+}
+
+// SnapshotOptions are the options of [Manager.Snapshot].
+type SnapshotOptions struct {
+	Backend     string
+	Kind        sdk.SnapshotKind // empty is filesystem
+	TTL         time.Duration    // retention; zero is [DefaultSnapshotTTL]
+	Labels      map[string]string
+	Attribution sandbox.Attribution
+	// Created is called once the snapshot is durable, before anything else.
+	Created  func(Snapshot)
+	Progress func(sdk.Progress)
+}
+
+// DefaultSnapshotTTL is how long a snapshot is kept when nobody says: a week.
+const DefaultSnapshotTTL = 7 * 24 * time.Hour
+
+// ListSnapshotsOptions are the options of [Manager.Snapshots].
+type ListSnapshotsOptions struct {
+	Backend   string
+	SandboxID string
+}
+
+// ListSnapshotsResult is the result of [Manager.Snapshots].
+type ListSnapshotsResult struct {
+	Snapshots   []Snapshot        `json:"snapshots"`
+	Unreachable map[string]string `json:"unreachable,omitempty"`
+}
+
+// CheckOptions are the options of [Manager.Check].
+type CheckOptions struct {
+	Backend  string
+	Profile  sdk.Profile
+	OnExpiry sdk.OnExpiry // overrides the profile's
+	TTL      time.Duration
+	// Needs are further requirements: of a restore, of a snapshot's kind.
+	Needs []sandbox.Requirement
+}
+
+// CheckResult is the result of [Manager.Check].
+type CheckResult struct {
+	Backend    string
+	Life       sandbox.Life
+	Mismatches []sandbox.Mismatch // certain: refuse
+	// Undecided are requirements that only the machine can tell, which could
+	// not be asked, for the reason in Unreachable: warn, and check again
+	// before the intent.
+	Undecided   []sandbox.Mismatch
+	Unreachable string
+	// Guards that will protect a sandbox there; empty means that no live
+	// guard is known: warn.
+	Guarded bool
+}
+
+// BackendInfo is a configured backend as every face shows it.
+type BackendInfo struct {
+	Name         string           `json:"name"`
+	Extension    string           `json:"extension"`
+	Version      string           `json:"version"`
+	Default      bool             `json:"default"`
+	Usable       *bool            `json:"usable,omitempty"` // nil when not probed
+	Reason       string           `json:"reason,omitempty"`
+	Advice       string           `json:"advice,omitempty"`
+	Capabilities sdk.Capabilities `json:"capabilities,omitempty"`
+	Details      []sdk.Detail     `json:"details,omitempty"`
+}

@@ -1,0 +1,399 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/ledger"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// kindFeatures are what each kind of snapshot needs of a backend.
+var kindFeatures = map[sdk.SnapshotKind]sdk.Feature{
+	sdk.SnapshotFilesystem: sdk.FeatureFilesystemSnapshot,
+	sdk.SnapshotMemory:     sdk.FeatureMemorySnapshot,
+}
+
+// SnapshotRequirement returns what a kind of snapshot needs of a backend, on
+// an attribute.
+func SnapshotRequirement(at string, kind sdk.SnapshotKind) (sandbox.Requirement, error) {
+	feature, ok := kindFeatures[kind]
+	if !ok {
+		return sandbox.Requirement{}, sdk.Invalid(at, "%.40q is not one of filesystem, memory", kind)
+	}
+	return sandbox.Requirement{Path: at, Feature: feature, Class: sdk.ClassEmulated}, nil
+}
+
+// Snapshot checkpoints a sandbox and returns when the snapshot is durable.
+// Its intent is in the ledger first; a lost answer is searched for by id, and
+// what a cancelled call has made is removed.
+func (m *Manager) Snapshot(ctx context.Context, id string, opts SnapshotOptions) (Snapshot, error) {
+	kind := cmp.Or(opts.Kind, sdk.SnapshotFilesystem)
+	ext, at, err := m.using(ctx, id, opts.Backend)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	snapshotter, err := m.checkSnapshot(ctx, ext, at, kind, opts)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
+	if err != nil {
+		return Snapshot{}, failure("read sandbox", id, at.backend, err)
+	}
+	source, err := m.view(at, got.Sandbox)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if !source.Alive() {
+		return Snapshot{}, sdk.Errorf(sdk.ErrConflict, "sandbox %s on backend %q can't be snapshotted: its status is %s", id, at.backend, source.Status)
+	}
+	now := m.clock.Now().UTC()
+	labels := maps.Clone(source.Labels)
+	maps.Copy(labels, opts.Labels)
+	ours := m.settings.Attribution
+	request := sdk.SnapshotOptions{
+		Target: at.target(m.settings.Fleet), SnapshotID: sandbox.NewSnapshotID(now), Kind: kind,
+		ExpiresAt: now.Add(cmp.Or(opts.TTL, DefaultSnapshotTTL)), Progress: opts.Progress,
+		Identity: sdk.Identity{
+			Fleet: m.settings.Fleet, Incarnation: 1, CreatedAt: now, Labels: labels,
+			Owner: cmp.Or(opts.Attribution.Owner, ours.Owner, source.Owner), Task: cmp.Or(opts.Attribution.Task, ours.Task, source.Task),
+			Run: cmp.Or(opts.Attribution.Run, ours.Run), Actor: cmp.Or(opts.Attribution.Actor, ours.Actor),
+			Profile: source.Profile, ProfileRevision: source.ProfileRevision,
+		},
+	}
+	request.Identity.ID = request.SnapshotID
+	intended, err := m.append(ctx, request.SnapshotID, ledger.Event{
+		Type: ledger.Intended, Backend: at.backend, Lease: &sdk.Lease{ExpiresAt: request.ExpiresAt, MaxExpiresAt: request.ExpiresAt, Generation: 1},
+		Intent: &ledger.Intent{Fleet: m.settings.Fleet, Identity: request.Identity, Profile: source.document, SnapshotOf: id, SnapshotKind: kind},
+	})
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if _, err := m.append(ctx, id, ledger.Event{Type: ledger.Snapshotting, SnapshotID: request.SnapshotID}); err != nil {
+		return Snapshot{}, err
+	}
+	request.Event = intended.EventRef()
+	result, err := snapshotter.Snapshot(ctx, request)
+	if err != nil || result.Snapshot.ID != request.SnapshotID {
+		result.Snapshot, err = m.searchSnapshot(ctx, snapshotter, at, request, err)
+	}
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return m.keepSnapshot(ctx, at, result.Snapshot, opts)
+}
+
+func (m *Manager) checkSnapshot(ctx context.Context, ext sdk.Extension, at place, kind sdk.SnapshotKind, opts SnapshotOptions) (sdk.Snapshotter, error) {
+	need, err := SnapshotRequirement("kind", kind)
+	if err != nil {
+		return nil, err
+	}
+	if err := sandbox.ProfileError(sandbox.ValidateLabels("labels", opts.Labels)); err != nil {
+		return nil, err
+	}
+	described, err := m.describe(ctx, at.backend)
+	if err != nil {
+		return nil, err
+	}
+	result := CheckResult{Backend: at.backend}
+	result.Mismatches, _ = sandbox.CheckRequirements([]sandbox.Requirement{need}, described.Capabilities)
+	if err := result.Err(); err != nil {
+		return nil, err
+	}
+	snapshotter, ok := ext.(sdk.Snapshotter)
+	if !ok {
+		return nil, lacks(at.backend, "snapshot")
+	}
+	return snapshotter, nil
+}
+
+// keepSnapshot writes down that a snapshot exists, in its own log and in the
+// sandbox's.
+func (m *Manager) keepSnapshot(ctx context.Context, at place, made sdk.Snapshot, opts SnapshotOptions) (Snapshot, error) {
+	_, err := m.append(ctx, made.ID, ledger.Event{
+		Type: ledger.Snapshotted, Ref: made.Ref, Lease: &sdk.Lease{ExpiresAt: made.ExpiresAt, MaxExpiresAt: made.ExpiresAt, Generation: 1},
+	})
+	if err == nil {
+		_, err = m.append(ctx, at.id, ledger.Event{Type: ledger.Snapshotted, SnapshotID: made.ID})
+	}
+	record, getErr := m.ledger.Get(context.WithoutCancel(ctx), made.ID)
+	if err = errors.Join(err, getErr); err != nil {
+		return Snapshot{}, fmt.Errorf("snapshot %s was made on backend %q, and the ledger keeps its intent: %w", made.ID, at.backend, err)
+	}
+	view := viewSnapshot(at.backend, made, &record)
+	if opts.Created != nil {
+		opts.Created(view)
+	}
+	return view, nil
+}
+
+// searchSnapshot looks for a snapshot whose answer was lost or whose call
+// was cancelled.
+func (m *Manager) searchSnapshot(ctx context.Context, snapshotter sdk.Snapshotter, at place, request sdk.SnapshotOptions, cause error) (sdk.Snapshot, error) {
+	if cause == nil {
+		cause = errors.New("the answer is about another snapshot")
+	}
+	cause = failure("snapshot sandbox", at.id, at.backend, cause)
+	cancelled := ctx.Err() != nil
+	search, cancel := detached(ctx, m.settings.Budgets.Search)
+	defer cancel()
+	got, err := snapshotter.GetSnapshot(search, sdk.GetSnapshotOptions{SnapshotID: request.SnapshotID, Fleet: m.settings.Fleet})
+	if err == nil && got.Snapshot.ID == request.SnapshotID && !cancelled && refused(cause) == nil {
+		return got.Snapshot, nil
+	}
+	if err == nil || errors.Is(err, sdk.ErrNotFound) {
+		_, err = snapshotter.DeleteSnapshot(search, sdk.DeleteSnapshotOptions{SnapshotID: request.SnapshotID, Fleet: m.settings.Fleet})
+	}
+	if err != nil {
+		return sdk.Snapshot{}, fmt.Errorf("%w; whether snapshot %s exists could not be learnt (%w): the ledger keeps the intent", cause, request.SnapshotID, err)
+	}
+	for _, id := range []string{request.SnapshotID, at.id} {
+		_, err := m.append(ctx, id, ledger.Event{Type: ledger.SnapshotFailed, Reason: reasonOf(cause), Message: cause.Error(), SnapshotID: request.SnapshotID})
+		cause = errors.Join(cause, err)
+	}
+	return sdk.Snapshot{}, cause
+}
+
+// locateSnapshot finds the backend of a snapshot.
+func (m *Manager) locateSnapshot(ctx context.Context, id, backend string) (sdk.Snapshotter, string, ledger.Record, error) {
+	if err := sandbox.ParseSnapshotID(id); err != nil {
+		return nil, "", ledger.Record{}, sdk.Invalid("snapshot", "%s", err)
+	}
+	record, err := m.record(ctx, id)
+	if err != nil {
+		return nil, "", record, err
+	}
+	if record.Known() && record.Fleet != "" && record.Fleet != m.settings.Fleet {
+		return nil, "", record, foreign(id, record.Fleet, m.settings.Fleet)
+	}
+	names := []string{cmp.Or(backend, record.Backend)}
+	if names[0] == "" {
+		names = m.backends.Names()
+	}
+	var failed []string
+	for _, name := range names {
+		snapshotter, err := m.snapshotter(ctx, name)
+		if err == nil && len(names) == 1 {
+			return snapshotter, name, record, nil
+		}
+		if err == nil {
+			_, err = snapshotter.GetSnapshot(ctx, sdk.GetSnapshotOptions{SnapshotID: id, Fleet: m.settings.Fleet})
+		}
+		switch {
+		case err == nil:
+			return snapshotter, name, record, nil
+		case errors.Is(err, sdk.ErrUnsupported) && len(names) == 1:
+			return nil, "", record, err
+		case !errors.Is(err, sdk.ErrNotFound) && !errors.Is(err, sdk.ErrUnsupported):
+			failed = append(failed, fmt.Sprintf("backend %q: %s", name, err))
+		}
+	}
+	if len(failed) > 0 {
+		return nil, "", record, sdk.Errorf(sdk.ErrUnreachable, "snapshot %s is unknown to the ledger and these backends could not be asked: %s", id, strings.Join(failed, "; "))
+	}
+	return nil, "", record, sdk.Errorf(sdk.ErrNotFound, "snapshot %s is known to neither the ledger nor a backend of fleet %q", id, m.settings.Fleet)
+}
+
+func (m *Manager) snapshotter(ctx context.Context, backend string) (sdk.Snapshotter, error) {
+	ext, err := m.open(ctx, backend)
+	if err != nil {
+		return nil, err
+	}
+	snapshotter, ok := ext.(sdk.Snapshotter)
+	if !ok {
+		return nil, lacks(backend, "snapshots")
+	}
+	return snapshotter, nil
+}
+
+// GetSnapshot returns a snapshot. [sdk.ErrNotFound] means that it is gone.
+func (m *Manager) GetSnapshot(ctx context.Context, id string, opts GetOptions) (Snapshot, error) {
+	snapshotter, backend, record, err := m.locateSnapshot(ctx, id, opts.Backend)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	got, err := snapshotter.GetSnapshot(ctx, sdk.GetSnapshotOptions{SnapshotID: id, Fleet: m.settings.Fleet})
+	if err != nil {
+		return Snapshot{}, failure("read snapshot", id, backend, err)
+	}
+	if got.Snapshot.ID != id {
+		return Snapshot{}, fmt.Errorf("backend %q answered with snapshot %.40q when asked for %s", backend, got.Snapshot.ID, id)
+	}
+	if got.Snapshot.Identity.Fleet != m.settings.Fleet {
+		return Snapshot{}, foreign(id, got.Snapshot.Identity.Fleet, m.settings.Fleet)
+	}
+	return viewSnapshot(backend, got.Snapshot, known(record)), nil
+}
+
+func known(record ledger.Record) *ledger.Record {
+	if !record.Known() {
+		return nil
+	}
+	return &record
+}
+
+// Snapshots returns the fleet's snapshots, by id, which is by age. Backends
+// that can't be asked are named.
+func (m *Manager) Snapshots(ctx context.Context, opts ListSnapshotsOptions) (ListSnapshotsResult, error) {
+	names := m.backends.Names()
+	if opts.Backend != "" {
+		name, err := m.BackendName(opts.Backend)
+		if err != nil {
+			return ListSnapshotsResult{}, err
+		}
+		names = []string{name}
+	}
+	records, _, err := m.ledger.List(ctx, ledger.Filter{Fleet: m.settings.Fleet, Kind: ledger.KindSnapshot, Open: true})
+	if err != nil {
+		return ListSnapshotsResult{}, fmt.Errorf("list the ledger: %w", err)
+	}
+	byID := make(map[string]*ledger.Record, len(records))
+	for i := range records {
+		byID[records[i].ID] = &records[i]
+	}
+	result := ListSnapshotsResult{Snapshots: []Snapshot{}, Unreachable: map[string]string{}}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, name := range names {
+		wg.Go(func() {
+			list, err := m.listSnapshots(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				result.Unreachable[name] = err.Error()
+			case list.Incomplete != "":
+				result.Unreachable[name] = list.Incomplete
+			}
+			for _, s := range list.Snapshots {
+				if s.Identity.Fleet == m.settings.Fleet && (opts.SandboxID == "" || opts.SandboxID == s.SandboxID) {
+					result.Snapshots = append(result.Snapshots, viewSnapshot(name, s, byID[s.ID]))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(result.Snapshots, func(a, b Snapshot) int { return cmp.Compare(a.ID, b.ID) })
+	return result, nil
+}
+
+// listSnapshots asks one backend; one that makes no snapshots has none.
+func (m *Manager) listSnapshots(ctx context.Context, backend string) (sdk.ListSnapshotsResult, error) {
+	snapshotter, err := m.snapshotter(ctx, backend)
+	if errors.Is(err, sdk.ErrUnsupported) {
+		return sdk.ListSnapshotsResult{}, nil
+	}
+	if err != nil {
+		return sdk.ListSnapshotsResult{}, err
+	}
+	return snapshotter.ListSnapshots(ctx, sdk.ListSnapshotsOptions{Fleet: m.settings.Fleet})
+}
+
+// ExtendSnapshotOptions are the options of [Manager.ExtendSnapshot].
+type ExtendSnapshotOptions struct {
+	Backend string
+	To      time.Time
+}
+
+// ExtendSnapshot moves a snapshot's retention later; it never shortens.
+func (m *Manager) ExtendSnapshot(ctx context.Context, id string, opts ExtendSnapshotOptions) (Snapshot, error) {
+	snapshotter, backend, record, err := m.locateSnapshot(ctx, id, opts.Backend)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	result, err := snapshotter.ExtendSnapshot(ctx, sdk.ExtendSnapshotOptions{SnapshotID: id, Fleet: m.settings.Fleet, ExpiresAt: opts.To})
+	if err != nil {
+		return Snapshot{}, failure("extend snapshot", id, backend, err)
+	}
+	if record.Known() {
+		lease := sdk.Lease{ExpiresAt: result.Snapshot.ExpiresAt, MaxExpiresAt: result.Snapshot.ExpiresAt, Generation: record.Lease.Generation + 1}
+		if _, err := m.append(ctx, id, ledger.Event{Type: ledger.Extended, Lease: &lease}); err != nil {
+			return Snapshot{}, err
+		}
+	}
+	return viewSnapshot(backend, result.Snapshot, known(record)), nil
+}
+
+// DeleteSnapshotOptions are the options of [Manager.DeleteSnapshot].
+type DeleteSnapshotOptions struct {
+	Backend string
+	Reason  string
+}
+
+// DeleteSnapshot removes a snapshot and returns when its absence was
+// observed. Deleting what is not there succeeds; existed tells.
+func (m *Manager) DeleteSnapshot(ctx context.Context, id string, opts DeleteSnapshotOptions) (existed bool, err error) {
+	snapshotter, backend, record, err := m.locateSnapshot(ctx, id, opts.Backend)
+	if errors.Is(err, sdk.ErrNotFound) || (err == nil && record.Known() && !record.Open) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if record.Known() {
+		if _, err := m.append(ctx, id, ledger.Event{Type: ledger.Destroying, Reason: opts.Reason}); err != nil {
+			return false, err
+		}
+	}
+	result, err := snapshotter.DeleteSnapshot(ctx, sdk.DeleteSnapshotOptions{SnapshotID: id, Fleet: m.settings.Fleet})
+	if err == nil {
+		err = m.awaitSnapshotGone(ctx, snapshotter, id)
+	}
+	if err != nil {
+		err = failure("delete snapshot", id, backend, err)
+		if record.Known() {
+			_, logErr := m.append(ctx, id, ledger.Event{Type: ledger.DestroyFailed, Reason: reasonOf(err), Message: err.Error()})
+			err = errors.Join(err, logErr)
+		}
+		return result.Existed, err
+	}
+	if record.Known() {
+		_, err = m.append(ctx, id, ledger.Event{Type: ledger.SnapshotDeleted, Reason: cmp.Or(opts.Reason, "user")})
+	}
+	return result.Existed, err
+}
+
+// awaitSnapshotGone returns when a snapshot is neither found nor listed.
+func (m *Manager) awaitSnapshotGone(ctx context.Context, snapshotter sdk.Snapshotter, id string) error {
+	var still error
+	for try := range goneTries {
+		if try > 0 {
+			if err := m.clock.Sleep(ctx, pollEvery); err != nil {
+				return errors.Join(still, err)
+			}
+		}
+		_, err := snapshotter.GetSnapshot(ctx, sdk.GetSnapshotOptions{SnapshotID: id, Fleet: m.settings.Fleet})
+		if err == nil {
+			still = errors.New("the backend still has it")
+			continue
+		}
+		if !errors.Is(err, sdk.ErrNotFound) {
+			return fmt.Errorf("its absence could not be observed: %w", err)
+		}
+		list, err := snapshotter.ListSnapshots(ctx, sdk.ListSnapshotsOptions{Fleet: m.settings.Fleet})
+		if err != nil {
+			return fmt.Errorf("its absence could not be observed: %w", err)
+		}
+		if slices.ContainsFunc(list.Snapshots, func(s sdk.Snapshot) bool { return s.ID == id }) {
+			still = errors.New("the backend's listing still shows it")
+			continue
+		}
+		if list.Incomplete != "" {
+			return fmt.Errorf("its absence could not be observed: the listing is incomplete: %s", list.Incomplete)
+		}
+		return nil
+	}
+	return still
+}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -225,13 +224,7 @@ func bench(ctx context.Context, r *runner) (tally, string) {
 // environment is the one that tests run in: the built extensions are found,
 // and nothing of the user's own fleet, state or configuration is touched.
 func (r *runner) environment(extra []string) []string {
-	var env []string
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "SANDBOXER_") && !strings.HasPrefix(kv, "TF_") {
-			env = append(env, kv)
-		}
-	}
-	env = append(env, "SANDBOXER_EXTENSION_DIR="+filepath.Join(r.root, "bin"))
+	env := append(repo.CleanEnv(), "SANDBOXER_EXTENSION_DIR="+filepath.Join(r.root, "bin"))
 	return append(env, extra...)
 }
 

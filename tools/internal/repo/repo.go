@@ -67,3 +67,15 @@ func Output(ctx context.Context, dir, name string, args ...string) (string, erro
 	}
 	return strings.TrimRight(string(out), "\n"), nil
 }
+
+// CleanEnv returns the environment without the user's own settings of
+// Terraform and of sandboxer, so that nothing of theirs is touched.
+func CleanEnv() []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "SANDBOXER_") && !strings.HasPrefix(kv, "TF_") {
+			env = append(env, kv)
+		}
+	}
+	return env
+}

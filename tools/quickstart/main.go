@@ -1,0 +1,267 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command quickstart shows the whole life of sandboxes on this machine, with
+// a real Terraform (or OpenTofu) and the embedded backend: declare, apply,
+// use, snapshot, fork, extend, reap, destroy. It works in a temporary
+// directory and leaves nothing behind, not even when it is interrupted.
+//
+//	go run ./tools/quickstart        # what `make quickstart` does
+//	go run ./tools/quickstart -keep  # leaves the directory, to go on by hand
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/tools/internal/repo"
+	"github.com/sand-boxer/terraform-provider-sandboxer/tools/internal/tfrun"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	keep := flag.Bool("keep", false, "leave the sandboxes and the directory")
+	flag.Parse()
+	if err := run(ctx, *keep); err != nil {
+		fmt.Fprintln(os.Stderr, "quickstart:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, keep bool) (err error) {
+	root, err := repo.Root()
+	if err != nil {
+		return err
+	}
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("the quickstart runs on the embedded backend, which needs Linux; this is %s", runtime.GOOS)
+	}
+	scratch, err := os.MkdirTemp("", "sandboxer-quickstart-")
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	fmt.Println("Building the provider, the command line and the embedded backend (the first time this takes a while)")
+	build := repo.Command(ctx, root, "go", "run", "./tools/build")
+	if output, err := build.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("go run ./tools/build: %w\n%s", err, output), os.RemoveAll(scratch))
+	}
+	fmt.Printf("   (%.1f s)\n", time.Since(begin).Seconds())
+	cli, err := tfrun.FindCLI(ctx, root, func(line string) { fmt.Println(line) })
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(scratch))
+	}
+	space, err := tfrun.New(cli, filepath.Join(root, "bin"), scratch)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(scratch))
+	}
+	t := &tour{Workspace: space, sandboxer: filepath.Join(root, "bin", repo.CLI.Name), out: os.Stdout, begin: begin}
+	defer func() {
+		if keep {
+			fmt.Printf("\nKept, as asked: %s. Its sandboxes end by themselves.\n", scratch)
+			return
+		}
+		err = errors.Join(err, t.cleanUp(scratch))
+	}()
+	config, err := os.ReadFile(filepath.Join(root, "examples", "quickstart", "main.tf"))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(space.Dir, "main.tf"), config, 0o600); err != nil {
+		return err
+	}
+	if err := t.all(ctx); err != nil {
+		return err
+	}
+	t.farewell(root)
+	return nil
+}
+
+// all is the tour.
+func (t *tour) all(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{
+		t.declare, t.use, t.fork, t.extend, t.expire, t.destroy,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tour) declare(ctx context.Context) error {
+	done := t.step("Declare and apply: a profile, and a sandbox made from it (examples/quickstart/main.tf)")
+	defer done()
+	if err := t.terraform(ctx, "init"); err != nil {
+		return err
+	}
+	if err := t.terraform(ctx, "apply"); err != nil {
+		return err
+	}
+	_, err := t.run(ctx, "list")
+	return err
+}
+
+func (t *tour) use(ctx context.Context) error {
+	done := t.step("Use it: run commands inside; the counter runs as its main process")
+	defer done()
+	warm, _, _, err := t.outputs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, command := range [][]string{
+		{"sh", "-c", "uname -sr; id -un; cat /tmp/count"},
+		{"sh", "-c", "echo only here > /tmp/note"},
+	} {
+		if _, err := t.run(ctx, append([]string{"exec", warm, "--"}, command...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tour) fork(ctx context.Context) error {
+	done := t.step("Snapshot its memory while it runs, and make three copies that go on from there")
+	defer done()
+	if err := t.terraform(ctx, "apply", "-var=forks=3"); err != nil {
+		return err
+	}
+	warm, forks, _, err := t.outputs(ctx)
+	if err != nil {
+		return err
+	}
+	if len(forks) != 3 {
+		return fmt.Errorf("%d forks were made, not 3", len(forks))
+	}
+	for _, id := range append([]string{warm}, forks...) {
+		out, err := t.run(ctx, "exec", id, "--", "sh", "-c", "cat /tmp/count; cat /tmp/note")
+		if err != nil {
+			return err
+		}
+		count, _, _ := strings.Cut(out, "\n")
+		if n, err := strconv.Atoi(strings.TrimSpace(count)); err != nil || n < 1 || !strings.Contains(out, "only here") {
+			return fmt.Errorf("%s does not go on from the snapshot: %q", id, out)
+		}
+	}
+	return nil
+}
+
+func (t *tour) extend(ctx context.Context) error {
+	done := t.step("Extend one from the command line: Terraform sees no drift in it")
+	defer done()
+	warm, _, _, err := t.outputs(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := t.run(ctx, "extend", warm, "--by", "30m"); err != nil {
+		return err
+	}
+	return t.terraform(ctx, "plan", "-detailed-exitcode", "-var=forks=3")
+}
+
+func (t *tour) expire(ctx context.Context) error {
+	done := t.step("One that lives for four seconds: it ends by itself, is swept up, and the next apply replaces it and what follows it")
+	defer done()
+	if err := t.terraform(ctx, "apply", "-var=forks=3", "-var=short=true"); err != nil {
+		return err
+	}
+	_, _, before, err := t.outputs(ctx)
+	if err != nil {
+		return err
+	}
+	t.say("waiting for the deadline of %s", before)
+	select {
+	case <-time.After(5 * time.Second):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if _, err := t.run(ctx, "reap"); err != nil {
+		return err
+	}
+	if err := t.terraform(ctx, "apply", "-var=forks=3", "-var=short=true"); err != nil {
+		return err
+	}
+	_, _, after, err := t.outputs(ctx)
+	if err != nil {
+		return err
+	}
+	if after == before || after == "" {
+		return fmt.Errorf("the expired sandbox %s was not replaced: now %q", before, after)
+	}
+	t.say("%s was replaced by %s", before, after)
+	return nil
+}
+
+func (t *tour) destroy(ctx context.Context) error {
+	done := t.step("Destroy: nothing is left, neither a sandbox nor a snapshot nor a process")
+	defer done()
+	if err := t.terraform(ctx, "destroy", "-var=forks=3", "-var=short=true"); err != nil {
+		return err
+	}
+	return t.nothingLeft(ctx)
+}
+
+// nothingLeft asks the backend, not Terraform, and then the kernel.
+func (t *tour) nothingLeft(ctx context.Context) error {
+	for _, listing := range [][]string{{"list"}, {"snapshot", "list"}} {
+		left, err := t.ids(ctx, append(listing, "--fleet", "quickstart")...)
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("sandboxer %s still shows %s", strings.Join(listing, " "), strings.Join(left, ", "))
+		}
+		t.say("$ sandboxer %s: empty", strings.Join(listing, " "))
+	}
+	// A process that has just been told to end is given a moment.
+	for range 50 {
+		if len(t.processes()) == 0 {
+			t.say("no process is left")
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return fmt.Errorf("processes are left:\n%s", strings.Join(t.processes(), "\n"))
+}
+
+// cleanUp removes whatever an interrupted tour left. It runs to its end
+// whatever happened to the tour, within a bound of its own.
+func (t *tour) cleanUp(scratch string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if ids, err := t.ids(ctx, "list", "--fleet", "quickstart"); err == nil {
+		for _, id := range ids {
+			t.say("cleaning up %s", id)
+			if _, err := t.quiet(ctx, "destroy", id, "--fleet", "quickstart"); err != nil {
+				t.say("%v", err)
+			}
+		}
+	}
+	if err := os.RemoveAll(scratch); err != nil {
+		return fmt.Errorf("%s is left behind: %w", scratch, err)
+	}
+	return nil
+}
+
+// farewell says how to go on.
+func (t *tour) farewell(root string) {
+	fmt.Fprintf(t.out, `
+Done in %.0f s. How to go on:
+   export PATH=%s:$PATH
+   sandboxer create --profile shell --ttl 10m     # without Terraform
+   sandboxer profile list                         # what ships in the binary
+   go run ./tools/quickstart -keep                # leaves the workspace to play with
+   docs/guides/                                   # CI, TTL and reaping, profiles, guarantees, security
+`, time.Since(t.begin).Seconds(), filepath.Join(root, "bin"))
+}

@@ -29,6 +29,7 @@ const (
 	ExtendDenied    Type = "extenddenied"
 	Shortening      Type = "shortening" // about to ask for an earlier deadline
 	Shortened       Type = "shortened"
+	Claiming        Type = "claiming" // about to claim the lease for destruction; the lease record refers to it
 	Claimed         Type = "claimed"
 	Expired         Type = "expired"
 	Paused          Type = "paused"
@@ -49,7 +50,7 @@ const (
 // Types returns every type in the order of a life.
 func Types() []Type {
 	return []Type{Intended, Created, CreateFailed, Ready, Failed, Extending, Extended, ExtendDenied,
-		Shortening, Shortened, Claimed,
+		Shortening, Shortened, Claiming, Claimed,
 		Expired, Paused, Resumed, Snapshotting, Snapshotted, SnapshotFailed, SnapshotDeleted, Restored, Adopted,
 		Destroying, Destroyed, DestroyFailed, OrphanDetected, Lost}
 }
@@ -64,7 +65,7 @@ func (t Type) valid() bool { return slices.Contains(Types(), t) }
 // always be destroyed.
 func (t Type) closing() bool {
 	switch t {
-	case Claimed, Expired, Destroying, Destroyed, DestroyFailed, SnapshotDeleted, CreateFailed, Lost:
+	case Claiming, Claimed, Expired, Destroying, Destroyed, DestroyFailed, SnapshotDeleted, CreateFailed, Lost:
 		return true
 	}
 	return false

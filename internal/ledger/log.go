@@ -47,12 +47,15 @@ func (l *Ledger) Append(ctx context.Context, id string, decide func(present Reco
 			return err
 		}
 		record = l.fold(id, events)
+		defer func() {
+			if !record.Known() {
+				// Made by this call or by one that was killed. Left behind it
+				// would be an empty log, which does no harm.
+				_ = l.remove(log)
+			}
+		}()
 		e, err := decide(record)
 		if err != nil || e.Type == "" {
-			if good == 0 {
-				// Made by this call or by one that was killed: nothing is lost.
-				return errors.Join(err, l.remove(log))
-			}
 			return err
 		}
 		e.LedgerID, e.ID, e.Sequence, e.PrevHash = ledgerID, id, record.Sequence+1, record.Hash
@@ -240,10 +243,13 @@ func (l *Ledger) withLog(ctx context.Context, id string, create bool, act func(l
 			return err
 		}
 		if err := lockFile(ctx, log); err != nil {
-			return errors.Join(fmt.Errorf("lock %s: %w", name, err), log.Close())
+			_ = log.Close()
+			return fmt.Errorf("lock %s: %w", name, err)
 		}
 		if same(log, name) {
-			return errors.Join(act(log), ignoreClosed(log.Close()))
+			// What was written has been synced: closing can lose nothing.
+			defer log.Close()
+			return act(log)
 		}
 		_ = log.Close()
 		if ctx.Err() != nil {
@@ -260,13 +266,6 @@ func same(f *os.File, name string) bool {
 	}
 	named, err := os.Stat(name)
 	return err == nil && os.SameFile(opened, named)
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, os.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 // quarantine takes a broken log, whose lock is held, out of the way. The
@@ -293,12 +292,13 @@ func (l *Ledger) quarantine(id string, log *os.File, reason string) *BrokenError
 		if err == nil {
 			err = os.Rename(broken.Path, base+logSuffix)
 		}
-		if err == nil {
-			err = errors.Join(syncDir(dir), syncDir(filepath.Dir(broken.Path)))
-			broken.Path = base + logSuffix
+		if err != nil {
+			broken.NotMoved = err
 			return broken
 		}
-		broken.NotMoved = err
+		// Should the move not survive a power failure, it is made again.
+		_ = errors.Join(syncDir(dir), syncDir(filepath.Dir(broken.Path)))
+		broken.Path = base + logSuffix
 		return broken
 	}
 }

@@ -20,6 +20,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/fault"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/plainhcl"
 )
 
 // maxFile bounds a configuration file, in bytes.
@@ -46,14 +47,12 @@ func ReadFile(file string, trusted bool) (Config, error) {
 // Parse reads the text of a configuration file, whose name is only for
 // messages and for the directory that relative paths are relative to.
 func Parse(file string, content []byte, trusted bool) (Config, error) {
-	parsed, diags := hclsyntax.ParseConfig(content, file, hcl.InitialPos)
-	d := decoder{file: file, base: filepath.Dir(file), trusted: trusted}
-	if diags.HasErrors() {
-		d.diagnostics(diags)
-		return Config{}, d.faults.Err()
+	body, faults := plainhcl.Parse(file, content, plainhcl.Options{Calls: true})
+	if len(faults) > 0 {
+		return Config{}, faults.Err()
 	}
-	// ParseConfig always gives a body of its own syntax.
-	config := d.body(parsed.Body.(*hclsyntax.Body))
+	d := decoder{file: file, base: filepath.Dir(file), trusted: trusted}
+	config := d.body(body)
 	return config, d.faults.Err()
 }
 
@@ -73,16 +72,6 @@ func (d *decoder) add(at hcl.Range, path, format string, args ...any) {
 	d.faults = append(d.faults, fault.Fault{
 		File: d.file, Line: at.Start.Line, Column: at.Start.Column, Path: path, Message: fmt.Sprintf(format, args...),
 	})
-}
-
-func (d *decoder) diagnostics(diags hcl.Diagnostics) {
-	for _, diag := range diags {
-		at := hcl.Range{Start: hcl.InitialPos}
-		if diag.Subject != nil {
-			at = *diag.Subject
-		}
-		d.add(at, "", "%s; %s", diag.Summary, diag.Detail)
-	}
 }
 
 func (d *decoder) body(body *hclsyntax.Body) Config {
@@ -106,7 +95,7 @@ func (d *decoder) body(body *hclsyntax.Body) Config {
 		}
 		value, diags := syntax.Expr.Value(functions)
 		if diags.HasErrors() {
-			d.diagnostics(diags)
+			d.faults = append(d.faults, plainhcl.Faults(d.file, diags)...)
 			continue
 		}
 		if value.IsNull() {

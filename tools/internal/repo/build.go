@@ -37,7 +37,7 @@ var ExtensionPlatforms = []string{"linux/amd64", "linux/arm64"}
 
 // Build builds one binary for a target and returns when out is in place.
 func Build(ctx context.Context, root string, b Binary, target Target, out string) error {
-	ldflags, err := ldflags(ctx, root, b, target)
+	ldflags, err := Ldflags(ctx, root, b, target)
 	if err != nil {
 		return err
 	}
@@ -51,10 +51,10 @@ func Build(ctx context.Context, root string, b Binary, target Target, out string
 	return os.Rename(partial, out)
 }
 
-// ldflags returns the linker flags of one binary. The embedded backend needs
+// Ldflags returns the linker flags of one binary. The embedded backend needs
 // the label of the gVisor that it links: restore compares it, and without it
 // every build carries the same placeholder.
-func ldflags(ctx context.Context, root string, b Binary, target Target) (string, error) {
+func Ldflags(ctx context.Context, root string, b Binary, target Target) (string, error) {
 	flags := []string{"-s", "-w", "-X main.version=" + target.Version, "-X main.commit=" + target.Commit}
 	if b == ExtensionLocal {
 		version, err := GVisorVersion(ctx, root)

@@ -1,0 +1,2 @@
+# `sandboxer snapshot list` shows the ids.
+terraform import sandboxer_snapshot.seeded snp-0jf3k2m9c1q7a5d8h4s6

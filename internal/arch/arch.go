@@ -44,8 +44,7 @@ var rules = []rule{
 	{"internal/sandbox", []string{"sdk"}},
 
 	// Documents that people write: profiles and configuration.
-	{"internal/profile/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/config/fault"}},
-	{"internal/config/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/profile/..."}},
+	{"internal/profile/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/config/fault", "internal/config/plainhcl"}},
 
 	// What is remembered and told.
 	{"internal/ledger/...", []string{"sdk", "internal/sandbox", "internal/clock"}},
@@ -66,6 +65,14 @@ var rules = []rule{
 	{"internal/reap/...", []string{
 		"sdk", "internal/sandbox", "internal/clock", "internal/lifecycle",
 		"internal/ledger", "internal/events", "internal/evidence", "internal/backend",
+	}},
+
+	// A configuration, read and put to work: what the faces begin with.
+	{"internal/config/fault", nil},
+	{"internal/config/plainhcl", []string{"internal/config/fault"}},
+	{"internal/config", []string{
+		"sdk", "internal/sandbox", "internal/clock", "internal/profile", "internal/config/...",
+		"internal/ledger", "internal/lifecycle", "internal/backend",
 	}},
 
 	// The faces. They know the registry, never a backend in it, and never

@@ -1,0 +1,70 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		value, bound float64
+		want         string
+	}{
+		{1.2, 1.6, "ok"}, {1.6, 1.6, "ok"}, {1.7, 1.6, "over"}, {2.4, 1.6, "over"}, {2.5, 1.6, "MISSED"},
+		{0, 0, "ok"}, {1, 0, "MISSED"}, {-0.1, 0.5, "ok"},
+	} {
+		if got := (figure{value: c.value, bound: c.bound}).verdict(); got != c.want {
+			t.Errorf("%v with the bound %v is %s, want %s", c.value, c.bound, got, c.want)
+		}
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{
+		{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 3, 2}, 2.5},
+	} {
+		if got := median(c.values); got != c.want {
+			t.Errorf("median(%v) = %v, want %v", c.values, got, c.want)
+		}
+	}
+}
+
+// The sides take turns, and the first round of each is thrown away.
+func TestInterleave(t *testing.T) {
+	order := ""
+	count := 0
+	record := func(name string) side {
+		return func(context.Context) (time.Duration, error) {
+			order += name
+			count++
+			return time.Duration(count), nil
+		}
+	}
+	measured, err := interleave(t.Context(), 2, record("a"), record("b"))
+	if err != nil || order != "ababab" {
+		t.Fatalf("order %q, error %v", order, err)
+	}
+	if measured[0][0] != 3 || measured[1][1] != 6 || len(measured[0]) != 2 {
+		t.Errorf("measured %v", measured)
+	}
+	refused := errors.New("refused")
+	_, err = interleave(t.Context(), 1, func(context.Context) (time.Duration, error) { return 0, refused })
+	if !errors.Is(err, refused) {
+		t.Errorf("error %v, want %v", err, refused)
+	}
+}
+
+// A provider that says nothing is an error, not a fast start.
+func TestStartPluginNeedsAHandshake(t *testing.T) {
+	if _, _, err := startPlugin(t.Context(), "/bin/true"); err == nil {
+		t.Error("/bin/true was taken for a provider")
+	}
+}

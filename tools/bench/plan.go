@@ -1,0 +1,92 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/tools/internal/tfrun"
+)
+
+// planned is how many sandboxes the plan has.
+const planned = 300
+
+// plan measures what reading the backend adds to a plan of many sandboxes:
+// the same plan with and without a refresh, on real ones.
+func plan(ctx context.Context, b *bench) (figures []figure, err error) {
+	_, archive, err := guestRootfs(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	cli, err := tfrun.FindCLI(ctx, b.root, func(line string) { b.note("%s", line) })
+	if err != nil {
+		return nil, err
+	}
+	scratch := filepath.Join(b.scratch, "plan")
+	if err := os.MkdirAll(scratch, 0o755); err != nil {
+		return nil, err
+	}
+	w, err := tfrun.New(cli, filepath.Join(b.root, "bin"), scratch)
+	if err != nil {
+		return nil, err
+	}
+	config := fmt.Sprintf(`
+terraform {
+  required_providers {
+    sandboxer = { source = "sand-boxer/sandboxer" }
+  }
+}
+provider "sandboxer" { fleet = "bench" }
+resource "sandboxer_profile" "bench" {
+  name    = "bench"
+  image   = %q
+  command = ["/guest"]
+}
+resource "sandboxer_sandbox" "many" {
+  count   = %d
+  profile = sandboxer_profile.bench.document
+  ttl     = "1h"
+}
+`, archive, planned)
+	if err := os.WriteFile(filepath.Join(w.Dir, "main.tf"), []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	if _, err := w.Terraform(ctx, "init", "-input=false", "-no-color"); err != nil {
+		return nil, err
+	}
+	b.note("making %d sandboxes", planned)
+	begin := time.Now()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		defer cancel()
+		_, destroyErr := w.Terraform(ctx, "destroy", "-auto-approve", "-input=false", "-no-color", "-refresh=false")
+		err = errors.Join(err, destroyErr)
+	}()
+	if _, err := w.Terraform(ctx, "apply", "-auto-approve", "-input=false", "-no-color"); err != nil {
+		return nil, err
+	}
+	b.note("made in %.0f s", time.Since(begin).Seconds())
+	timedPlan := func(args ...string) side {
+		return func(ctx context.Context) (time.Duration, error) {
+			return timed(func() error {
+				_, err := w.Terraform(ctx, append([]string{"plan", "-input=false", "-no-color", "-detailed-exitcode"}, args...)...)
+				return err
+			})
+		}
+	}
+	measured, err := interleave(ctx, min(b.runs, 7), timedPlan(), timedPlan("-refresh=false"))
+	if err != nil {
+		return nil, err
+	}
+	with, without := median(measured[0]), median(measured[1])
+	return []figure{{
+		name: fmt.Sprintf("plan of %d: refresh on top of -refresh=false", planned), value: (with - without).Seconds(), unit: " s", bound: 0.5,
+		detail: fmt.Sprintf("%s against %s, medians of %d", short(with), short(without), len(measured[0])),
+	}}, nil
+}

@@ -56,7 +56,7 @@ func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (
 		}
 	case errors.Is(err, sdk.ErrNotFound):
 		// What is left of it may still carry its label.
-		if opts.OnlyExpired && at.record.Open && m.clock.Now().Before(at.expiresAt) {
+		if opts.OnlyExpired && at.record.Open && at.record.Status != sdk.StatusDestroying && m.clock.Now().Before(at.expiresAt) {
 			return result, sdk.Errorf(sdk.ErrConflict, "the deadline of sandbox %s is at %s and has not passed", id, at.expiresAt.UTC().Format(time.RFC3339))
 		}
 		if at.record.Known() {

@@ -87,6 +87,10 @@ func (m *Manager) Fleet() string { return m.settings.Fleet }
 // Now returns the manager's time.
 func (m *Manager) Now() time.Time { return m.clock.Now() }
 
+// Sleep waits by the manager's clock, until the context ends at the latest,
+// whose error it returns.
+func (m *Manager) Sleep(ctx context.Context, d time.Duration) error { return m.clock.Sleep(ctx, d) }
+
 // detached returns a context for a step that must finish although ctx may
 // have ended.
 func detached(ctx context.Context, budget time.Duration) (context.Context, context.CancelFunc) {

@@ -57,6 +57,9 @@ type ExpireOptions struct {
 	Reason  string
 }
 
+// ReasonTTL is the reason of a destroy whose cause is the deadline.
+const ReasonTTL = "ttl"
+
 // DestroyOptions are the options of [Manager.Destroy].
 type DestroyOptions struct {
 	Backend string
@@ -145,6 +148,9 @@ const DefaultSnapshotTTL = 7 * 24 * time.Hour
 type ListSnapshotsOptions struct {
 	Backend   string
 	SandboxID string
+	// Missing also returns snapshots that the ledger holds open and their
+	// backend does not list.
+	Missing bool
 }
 
 // ListSnapshotsResult is the result of [Manager.Snapshots].

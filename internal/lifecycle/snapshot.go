@@ -285,8 +285,27 @@ func (m *Manager) Snapshots(ctx context.Context, opts ListSnapshotsOptions) (Lis
 		})
 	}
 	wg.Wait()
+	if opts.Missing {
+		result.addMissing(records, names, opts.SandboxID)
+	}
 	slices.SortFunc(result.Snapshots, func(a, b Snapshot) int { return cmp.Compare(a.ID, b.ID) })
 	return result, nil
+}
+
+// addMissing adds what the ledger holds open and no listing shows, for the
+// backends that could be asked for everything.
+func (r *ListSnapshotsResult) addMissing(records []ledger.Record, names []string, sandboxID string) {
+	listed := map[string]bool{}
+	for _, s := range r.Snapshots {
+		listed[s.ID] = true
+	}
+	for _, record := range records {
+		_, unreachable := r.Unreachable[record.Backend]
+		wanted := sandboxID == "" || sandboxID == record.SnapshotOf
+		if wanted && !listed[record.ID] && !unreachable && slices.Contains(names, record.Backend) {
+			r.Snapshots = append(r.Snapshots, viewMissingSnapshot(record))
+		}
+	}
 }
 
 // listSnapshots asks one backend; one that makes no snapshots has none.

@@ -77,6 +77,8 @@ type Snapshot struct {
 	Labels          map[string]string `json:"labels"`
 	Lost            []string          `json:"lost,omitempty"` // what a restore will not bring back
 	Known           bool              `json:"known"`
+	// Missing is true for one that only the ledger tells of.
+	Missing bool `json:"missing,omitempty"`
 
 	document sdk.Profile
 }
@@ -86,8 +88,13 @@ func (s Snapshot) Document() sdk.Profile { return s.document }
 
 // viewRecord shows what the ledger alone knows.
 func viewRecord(r ledger.Record) Sandbox {
+	status := r.Status
+	if !r.Open && r.Reason == ReasonTTL {
+		// For whoever asks afterwards, the deadline is what happened to it.
+		status = sdk.StatusExpired
+	}
 	return Sandbox{
-		ID: r.ID, Status: r.Status, Backend: r.Backend, Ref: r.Ref, Fleet: r.Fleet,
+		ID: r.ID, Status: status, Backend: r.Backend, Ref: r.Ref, Fleet: r.Fleet,
 		Profile: r.Identity.Profile, ProfileRevision: r.Identity.ProfileRevision,
 		CreatedAt: r.Identity.CreatedAt, ExpiresAt: r.Lease.ExpiresAt, MaxExpiresAt: r.Lease.MaxExpiresAt,
 		Generation: r.Lease.Generation, Incarnation: r.Incarnation, OnExpiry: cmp.Or(r.OnExpiry, sdk.OnExpiryDestroy),
@@ -150,6 +157,16 @@ func viewSnapshot(backend string, s sdk.Snapshot, r *ledger.Record) Snapshot {
 	return view
 }
 
+// viewMissingSnapshot shows a snapshot that only the ledger tells of.
+func viewMissingSnapshot(r ledger.Record) Snapshot {
+	return Snapshot{
+		ID: r.ID, SandboxID: r.SnapshotOf, Kind: r.SnapshotKind, Backend: r.Backend, Ref: r.Ref, Fleet: r.Fleet,
+		Profile: r.Identity.Profile, ProfileRevision: r.Identity.ProfileRevision, CreatedAt: r.Identity.CreatedAt,
+		ExpiresAt: r.Lease.ExpiresAt, Owner: r.Identity.Owner, Labels: orEmpty(r.Identity.Labels), Known: true, Missing: true,
+		document: r.Profile,
+	}
+}
+
 func orEmpty(m map[string]string) map[string]string {
 	if m == nil {
 		return map[string]string{}
@@ -157,7 +174,7 @@ func orEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-// revisionOf returns the label fields of a profile.
+// profileLabels returns the label fields of a profile.
 func profileLabels(p sdk.Profile) (name, revision string) {
 	return p.Name, sandbox.Revision(p)
 }

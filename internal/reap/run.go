@@ -1,0 +1,170 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package reap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/ledger"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+const (
+	// atOnce is how many items a sweep works on at a time.
+	atOnce = 8
+	// itemBudget bounds one item, so that a stuck backend does not hold up
+	// the sweep.
+	itemBudget = 2 * time.Minute
+)
+
+// The outcomes of an item.
+const (
+	OutcomeRemoved = "removed"
+	OutcomeGone    = "gone"    // nothing was there any more; the ledger says so now
+	OutcomeSkipped = "skipped" // extended meanwhile
+	OutcomeFailed  = "failed"
+)
+
+// Result is what became of one item.
+type Result struct {
+	Item
+	Outcome string `json:"outcome"`
+	Detail  string `json:"detail,omitempty"` // why it was skipped or failed
+}
+
+// Report is what became of a selection.
+type Report struct {
+	Selection
+	Results []Result `json:"results"`
+	Removed int      `json:"removed"`
+	Gone    int      `json:"gone"`
+	Skipped int      `json:"skipped"`
+	Failed  int      `json:"failed"`
+	Pruned  int      `json:"pruned"` // tombstones past their retention
+	// PruneError says why tombstones could not be pruned.
+	PruneError string `json:"prune_error,omitempty"`
+}
+
+// Clean reports whether everything that was due is gone and everything could
+// be asked.
+func (r Report) Clean() bool {
+	return r.Failed == 0 && len(r.Unreachable) == 0 && len(r.Unreadable) == 0 && r.PruneError == ""
+}
+
+// Run removes what was selected and returns what became of each item, in the
+// order of the selection. An item that fails is counted and named. The error
+// is the context's, when that ended the sweep early: what was not begun is
+// then reported as failed.
+func (r *Reaper) Run(ctx context.Context, selection Selection) (Report, error) {
+	report := Report{Selection: selection, Results: make([]Result, len(selection.Items))}
+	places := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i, item := range selection.Items {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			report.Results[i] = r.one(ctx, item)
+		})
+	}
+	wg.Wait()
+	for _, result := range report.Results {
+		switch result.Outcome {
+		case OutcomeRemoved:
+			report.Removed++
+		case OutcomeGone:
+			report.Gone++
+		case OutcomeSkipped:
+			report.Skipped++
+		default:
+			report.Failed++
+		}
+	}
+	if ctx.Err() != nil {
+		return report, ctx.Err()
+	}
+	pruned, err := r.ledger.Prune(ctx, ledger.DefaultRetention)
+	report.Pruned = pruned
+	if err != nil {
+		report.PruneError = err.Error()
+	}
+	return report, nil
+}
+
+// one removes one item, by the same verb that a user calls.
+func (r *Reaper) one(ctx context.Context, item Item) Result {
+	result := Result{Item: item, Outcome: OutcomeFailed}
+	if ctx.Err() != nil {
+		result.Detail = "not begun: " + ctx.Err().Error()
+		return result
+	}
+	ctx, cancel := context.WithTimeout(ctx, itemBudget)
+	defer cancel()
+	var existed bool
+	var err error
+	if item.Kind == KindSnapshot {
+		existed, err = r.snapshot(ctx, item)
+	} else {
+		var destroyed lifecycle.DestroyResult
+		destroyed, err = r.manager.Destroy(ctx, item.ID, lifecycle.DestroyOptions{
+			Backend: item.Backend, ExpiresAt: item.ExpiresAt, Reason: lifecycle.ReasonTTL, OnlyExpired: true,
+		})
+		existed = destroyed.Existed
+	}
+	switch {
+	case err == nil && existed:
+		result.Outcome = OutcomeRemoved
+	case err == nil:
+		result.Outcome = OutcomeGone
+	case errors.Is(err, sdk.ErrConflict):
+		result.Outcome, result.Detail = OutcomeSkipped, err.Error()
+	default:
+		result.Detail = err.Error()
+	}
+	return result
+}
+
+// snapshot deletes a snapshot whose retention is still over when it is
+// looked at once more: a retention has no claim.
+func (r *Reaper) snapshot(ctx context.Context, item Item) (bool, error) {
+	present, err := r.manager.GetSnapshot(ctx, item.ID, lifecycle.GetOptions{Backend: item.Backend})
+	if err == nil && r.manager.Now().Before(present.ExpiresAt) {
+		return false, sdk.Errorf(sdk.ErrConflict, "the retention of %s was extended to %s", item.ID, present.ExpiresAt.UTC().Format(time.RFC3339))
+	}
+	if err != nil && !errors.Is(err, sdk.ErrNotFound) {
+		return false, err
+	}
+	return r.manager.DeleteSnapshot(ctx, item.ID, lifecycle.DeleteSnapshotOptions{Backend: item.Backend, Reason: lifecycle.ReasonTTL})
+}
+
+// Every sweeps now and then again after each interval, until the context
+// ends, whose error it returns. Each sweep's report, or the error that kept
+// it from being planned, goes to told.
+func (r *Reaper) Every(ctx context.Context, interval time.Duration, opts Options, told func(Report, error)) error {
+	if interval <= 0 {
+		return sdk.Invalid("every", "%s is not longer than zero", interval)
+	}
+	for {
+		report, err := r.Sweep(ctx, opts)
+		if ctx.Err() == nil || len(report.Results) > 0 {
+			told(report, err)
+		}
+		if err := r.manager.Sleep(ctx, interval); err != nil {
+			return err
+		}
+	}
+}
+
+// Sweep plans and runs one sweep.
+func (r *Reaper) Sweep(ctx context.Context, opts Options) (Report, error) {
+	selection, err := r.Plan(ctx, opts)
+	if err != nil {
+		return Report{Selection: selection, Results: []Result{}}, fmt.Errorf("sweep of fleet %q: %w", r.manager.Fleet(), err)
+	}
+	return r.Run(ctx, selection)
+}

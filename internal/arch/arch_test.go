@@ -126,7 +126,7 @@ func TestCheck(t *testing.T) {
 		{"internal/backend/docker", "github.com/hashicorp/terraform-plugin-framework/diag", "only internal/provider"},
 		{"internal/lifecycle", "github.com/hashicorp/terraform-plugin-log/tflog", "only internal/provider"},
 		{"internal/provider", "github.com/spf13/cobra", "only internal/cli"},
-		{"internal/backend", "github.com/hashicorp/go-plugin", "only sdk/plugin"},
+		{"internal/lifecycle", "github.com/hashicorp/go-plugin", "only sdk/plugin"},
 	}
 	for _, c := range cases {
 		t.Run(c.from+" → "+c.to, func(t *testing.T) {

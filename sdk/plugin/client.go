@@ -29,6 +29,9 @@ type ConnectOptions struct {
 	// [sdk.ErrCrashed], or nil when the process is well. It may wait for a
 	// moment, within the context.
 	Broken func(ctx context.Context, call string) error
+	// Secret, when set, is told each secret value before it is sent, so that
+	// the host can mask it in the extension's log.
+	Secret func(value string)
 	// CancelGrace is how long a cancelled call may go on before its answer
 	// is no longer waited for. Zero is five seconds.
 	CancelGrace time.Duration

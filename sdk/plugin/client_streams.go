@@ -54,6 +54,16 @@ func stream[Req, Resp any](ctx context.Context, c *client, call string,
 	return receive(ctx, c, call, s, each)
 }
 
+// announce names the secrets of a call to a host that masks them.
+func (c *client) announce(secrets map[string]sdk.Secret) {
+	if c.opts.Secret == nil {
+		return
+	}
+	for _, secret := range secrets {
+		c.opts.Secret(string(secret))
+	}
+}
+
 // tell hands a step of progress to a caller that listens.
 func tell(progress func(sdk.Progress), p *pb.Progress) {
 	if progress != nil && p != nil {
@@ -66,6 +76,7 @@ func (c *client) Create(ctx context.Context, opts sdk.CreateOptions) (sdk.Create
 	if err != nil {
 		return sdk.CreateResult{}, err
 	}
+	c.announce(opts.Secrets)
 	var result sdk.CreateResult
 	d := new(decoder)
 	err = stream(ctx, c, "Create", c.wire.Create, &pb.CreateRequest{Options: options, Progress: opts.Progress != nil},
@@ -88,6 +99,7 @@ func (c *client) Restore(ctx context.Context, opts sdk.RestoreOptions) (sdk.Crea
 	if err != nil {
 		return sdk.CreateResult{}, err
 	}
+	c.announce(opts.Create.Secrets)
 	var result sdk.CreateResult
 	d := new(decoder)
 	err = stream(ctx, c, "Restore", c.wire.Restore,

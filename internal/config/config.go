@@ -140,8 +140,13 @@ func (c Config) Complete(getenv func(string) string) (Config, error) {
 			c.Backend = platform
 		}
 	}
-	if _, found := c.Backends[c.Backend]; !found && slices.Contains(KnownExtensions(), c.Backend) {
-		c = Merge(c, Config{Backends: map[string]Backend{c.Backend: {Extension: c.Backend}}})
+	if extension, known := extensionOf(c.Backend); known {
+		if _, found := c.Backends[c.Backend]; !found {
+			c = Merge(c, Config{Backends: map[string]Backend{c.Backend: {Extension: extension}}})
+		}
+	}
+	if _, found := c.Backends[c.Backend]; c.Backend != "" && !found {
+		return c, sdk.Invalid("backend", "no backend %.80q is configured (there is: %s)", c.Backend, list(slices.Sorted(maps.Keys(c.Backends))))
 	}
 	return c, c.Validate()
 }
@@ -149,13 +154,13 @@ func (c Config) Complete(getenv func(string) string) (Config, error) {
 var (
 	fleetPattern   = regexp.MustCompile("^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")
 	backendPattern = regexp.MustCompile("^[A-Za-z][A-Za-z0-9_-]{0,62}$")
-	extPattern     = regexp.MustCompile("^[a-z][a-z0-9-]{0,62}$")
+	extPattern     = regexp.MustCompile("^[a-z][a-z0-9_-]{0,62}$")
 	sha256Pattern  = regexp.MustCompile("^[0-9a-f]{64}$")
 	envPattern     = regexp.MustCompile("^[A-Za-z_][A-Za-z0-9_]*$")
 )
 
-// Validate returns the first fault of a configuration, an [*sdk.Error] on
-// its attribute.
+// Validate returns the first fault of a configuration that may lie over
+// another, an [*sdk.Error] on its attribute.
 func (c Config) Validate() error {
 	if c.Fleet != "" && !fleetPattern.MatchString(c.Fleet) {
 		return sdk.Invalid("fleet", "%.80q is not a fleet name (letters, digits, dots, dashes, underscores, slashes)", c.Fleet)
@@ -174,11 +179,6 @@ func (c Config) Validate() error {
 			return err
 		}
 	}
-	if c.Backend != "" && c.Backends != nil {
-		if _, found := c.Backends[c.Backend]; !found && !slices.Contains(KnownExtensions(), c.Backend) {
-			return sdk.Invalid("backend", "no backend %.80q is configured (there is: %s)", c.Backend, list(slices.Sorted(maps.Keys(c.Backends))))
-		}
-	}
 	return nil
 }
 
@@ -188,7 +188,7 @@ func (b Backend) validate(name string) error {
 		return sdk.Invalid("backends", "%.80q is not a backend name (a letter, then letters, digits, dashes, underscores; at most 63)", name)
 	}
 	if !extPattern.MatchString(b.Extension) {
-		return sdk.Invalid(at+".extension", "%.80q is not an extension name (a lower case letter, then lower case letters, digits and dashes)", b.Extension)
+		return sdk.Invalid(at+".extension", "%.80q is not an extension name (a lower case letter, then lower case letters, digits, dashes and underscores)", b.Extension)
 	}
 	if b.SHA256 != "" && !sha256Pattern.MatchString(b.SHA256) {
 		return sdk.Invalid(at+".sha256", "not a SHA-256 digest of 64 lower case hexadecimal digits")

@@ -4,14 +4,14 @@
 package config
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
+	"runtime"
 
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/clock"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/ledger"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
@@ -24,20 +24,21 @@ type Options struct {
 	Getenv   func(string) string             // nil is os.Getenv
 	Builtins map[string]func() sdk.Extension // extensions within this program, by name
 	Budgets  lifecycle.Budgets               // zero fields are the defaults
+	Logger   hclog.Logger                    // gets the extensions' log lines; nil drops them
 }
 
 // Runtime is a configuration put to work.
 type Runtime struct {
-	Config  Config // complete
-	Manager *lifecycle.Manager
-	Ledger  *ledger.Ledger
-	Clock   clock.Clock
-
-	backends *interim
+	Config   Config // complete
+	Manager  *lifecycle.Manager
+	Registry *backend.Registry
+	Ledger   *ledger.Ledger
+	Clock    clock.Clock
 }
 
-// Open puts a configuration to work. It does no I/O: no file is made and no
-// extension is started before a verb needs it.
+// Open puts a configuration to work. No file is made and no extension is
+// started before a verb needs it. Only where the configuration names
+// directories of extensions, they are looked into.
 func Open(config Config, opts Options) (*Runtime, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.System{}
@@ -49,16 +50,34 @@ func Open(config Config, opts Options) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
+	backends := make(map[string]backend.Config, len(config.Backends))
+	for name, configured := range config.Backends {
+		if backends[name], err = config.backend(configured, opts.Builtins); err != nil {
+			return nil, sdk.Invalid("backends."+name, "%s", err)
+		}
+	}
+	registry := backend.New(backend.Options{
+		Fleet: config.Fleet, Default: config.Backend, Backends: backends, Builtins: opts.Builtins, Logger: opts.Logger,
+	})
 	l := ledger.New(filepath.Join(config.StateDir, "ledger"), opts.Clock)
-	backends := &interim{config: config, builtins: opts.Builtins}
-	manager := lifecycle.New(l, backends, opts.Clock, lifecycle.Settings{
+	manager := lifecycle.New(l, registry, opts.Clock, lifecycle.Settings{
 		Fleet: config.Fleet, Life: config.Life(), Attribution: config.Attribution(opts.Getenv), Budgets: opts.Budgets,
 	})
-	return &Runtime{Config: config, Manager: manager, Ledger: l, Clock: opts.Clock, backends: backends}, nil
+	return &Runtime{Config: config, Manager: manager, Registry: registry, Ledger: l, Clock: opts.Clock}, nil
 }
 
-// Close ends what was started.
-func (r *Runtime) Close() error { return nil }
+// backend returns what the registry is told about a backend.
+func (c Config) backend(b Backend, builtins map[string]func() sdk.Extension) (backend.Config, error) {
+	path := b.Path
+	if builtins[b.Extension] == nil && path == "" {
+		path = inDirs(c.ExtensionDirs, b.Extension)
+	}
+	raw, err := extensionConfig(c, b)
+	return backend.Config{Extension: b.Extension, JSON: raw, Path: path, SHA256: b.SHA256, Env: b.Env}, err
+}
+
+// Close ends the extensions that were started.
+func (r *Runtime) Close() error { return r.Registry.Close() }
 
 // extensionConfig returns what an extension is configured with: the embedded
 // backend lives in this configuration's state directory unless it names one.
@@ -76,24 +95,18 @@ func extensionConfig(config Config, backend Backend) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-type interim struct {
-	config   Config
-	builtins map[string]func() sdk.Extension
-}
-
-func (i *interim) Names() []string { return slices.Sorted(maps.Keys(i.config.Backends)) }
-func (i *interim) Default() string { return i.config.Backend }
-func (i *interim) Open(ctx context.Context, name string) (sdk.Extension, error) {
-	backend := i.config.Backends[name]
-	build := i.builtins[backend.Extension]
-	if build == nil {
-		return nil, fmt.Errorf("no extension %q", backend.Extension)
+// inDirs returns the program of an extension in the configured directories;
+// empty when none has it.
+func inDirs(dirs []string, extension string) string {
+	name := "sandboxer-extension-" + extension
+	if runtime.GOOS == "windows" {
+		name += ".exe"
 	}
-	raw, err := extensionConfig(i.config, backend)
-	if err != nil {
-		return nil, err
+	for _, dir := range dirs {
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			return file
+		}
 	}
-	extension := build()
-	_, err = extension.Configure(ctx, sdk.ConfigureOptions{Backend: name, Fleet: i.config.Fleet, Config: raw})
-	return extension, err
+	return ""
 }

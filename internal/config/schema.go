@@ -43,7 +43,7 @@ func Attributes() []Attribute {
 		{Name: "task", Type: TypeString, Env: "SANDBOXER_TASK", Description: "What sandboxes are made for. Default: from the environment of CI."},
 		{Name: "run", Type: TypeString, Env: "SANDBOXER_RUN", Description: "URL or id of the run that makes them. Default: from the environment of CI."},
 		{Name: "state_dir", Type: TypeString, Env: "SANDBOXER_STATE_DIR", RunsProgram: true, Description: "Directory of the ledger and of the embedded backend's sandboxes. Default: `$XDG_STATE_HOME/sandboxer`, which is `~/.local/state/sandboxer`."},
-		{Name: "extension_dirs", Type: TypeStrings, Env: "SANDBOXER_EXTENSION_DIR", RunsProgram: true, Description: "Directories that hold extension binaries, searched after the directory of this program and before the libexec directory of the user."},
+		{Name: "extension_dirs", Type: TypeStrings, RunsProgram: true, Description: "Directories that hold extension binaries, searched before the places that are always searched: beside this program, the directories of `SANDBOXER_EXTENSION_DIR`, and the user's `$XDG_DATA_HOME/sandboxer/extensions`."},
 		{Name: "profile_dirs", Type: TypeStrings, Env: "SANDBOXER_PROFILE_DIR", Description: "Profile libraries: directories of profile files that names are looked up in, first hit wins."},
 		{Name: "backends", Type: TypeBackends, Description: "Configured backends by name. Each is an object with one attribute named after a known extension (`{ docker = { … } }`), or with `extension` and `config_json`."},
 	}

@@ -61,11 +61,16 @@ func startProcess(ctx context.Context, opts Options, backend string, config Conf
 		log.mask(value)
 	}
 	c := &child{path: path, exec: program.exec, environ: environ, log: log, exited: make(chan struct{})}
+	tlsConfig, certificate, err := plugin.HostTLS()
+	if err != nil {
+		return nil, err
+	}
+	c.environ = append(c.environ, certificate)
 	client := goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  plugin.Handshake(),
 		VersionedPlugins: plugin.HostPlugins(),
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		AutoMTLS:         true,
+		TLSConfig:        tlsConfig,
 		SkipHostEnv:      true,
 		StartTimeout:     opts.StartTimeout,
 		GRPCDialOptions:  plugin.DialOptions(),

@@ -5,6 +5,7 @@ package plugin
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,7 +26,7 @@ import (
 // handshake. It is of no use after it, and would mislead an extension that
 // the extension starts.
 var pluginEnv = []string{
-	CookieKey, LifelineKey, "PLUGIN_CLIENT_CERT", "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_MIN_PORT", "PLUGIN_MAX_PORT",
+	CookieKey, LifelineKey, clientCertKey, "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_MIN_PORT", "PLUGIN_MAX_PORT",
 	"PLUGIN_MULTIPLEX_GRPC", goplugin.EnvUnixSocketDir, goplugin.EnvUnixSocketGroup,
 }
 
@@ -39,6 +40,14 @@ func Serve(ext sdk.Extension) {
 	if os.Getenv(CookieKey) != CookieValue {
 		explain(os.Stderr, ext)
 		os.Exit(2)
+	}
+	tlsConfig, certificate, err := extensionTLS(os.Getenv(clientCertKey))
+	if err == nil {
+		err = completeHandshake(certificate)
+	}
+	if err != nil {
+		logf(slog.LevelError, "the extension can't be served", "error", err.Error())
+		os.Exit(1)
 	}
 	socketDir := os.Getenv(goplugin.EnvUnixSocketDir)
 	s := &serving{calls: newCalls()}
@@ -72,8 +81,9 @@ func Serve(ext sdk.Extension) {
 		VersionedPlugins: map[int]goplugin.PluginSet{
 			ProtocolVersion: {pluginName: &wire{server: &server{ext: ext, calls: s.calls}}},
 		},
-		GRPCServer: s.newServer,
-		Logger:     hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: stderr, JSONFormat: true}),
+		GRPCServer:  s.newServer,
+		TLSProvider: func() (*tls.Config, error) { return tlsConfig, nil },
+		Logger:      hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: stderr, JSONFormat: true}),
 	})
 
 	s.end("the host closed the connection")

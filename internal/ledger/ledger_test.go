@@ -222,11 +222,8 @@ func TestAFullLogStillTakesTheEnd(t *testing.T) {
 	l, _ := newLedger(t)
 	id := sandbox.NewID(start)
 	big := Event{Type: Adopted, Intent: &Intent{Profile: sdk.Profile{Description: strings.Repeat("x", maxLine-1024)}}}
-	var err error
-	for range maxLog/(maxLine-1024) + 1 {
-		_, _, err = l.Append(t.Context(), id, always(big))
-	}
-	if !errors.Is(err, ErrFull) {
+	writeLog(t, l, id, []Event{big, big, big, big})
+	if _, _, err := l.Append(t.Context(), id, always(big)); !errors.Is(err, ErrFull) {
 		t.Fatalf("got %v, want %v", err, ErrFull)
 	}
 	if r := mustAppend(t, l, id, Claimed, Destroying, Destroyed); r.Open {

@@ -1,0 +1,218 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package saasstub
+
+// The extension: who it is, what it promises, and how it talks to the
+// vendor. This is the file to begin with when writing one.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/clock"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// Name is the extension's name.
+const Name = "saas-stub"
+
+// Extension speaks to a [Server] for one backend.
+type Extension struct {
+	described sdk.DescribeResult
+	wait      clock.Clock // for the pauses between two tries
+
+	mu      sync.Mutex
+	api     API
+	backend string
+	fleet   string
+}
+
+// The compiler checks what the extension says it can do.
+var (
+	_ sdk.Extension   = (*Extension)(nil)
+	_ sdk.Execer      = (*Extension)(nil)
+	_ sdk.Copier      = (*Extension)(nil)
+	_ sdk.Logger      = (*Extension)(nil)
+	_ sdk.Pauser      = (*Extension)(nil)
+	_ sdk.Preparer    = (*Extension)(nil)
+	_ sdk.Snapshotter = (*Extension)(nil)
+)
+
+// Options are the options of [New].
+type Options struct {
+	// Server is the vendor; nil takes the one whose store is the file that
+	// the configuration names.
+	Server *Server
+	// Capabilities replaces single classes of the document, so that a test
+	// can have a backend that promises more or less.
+	Capabilities sdk.Capabilities
+}
+
+// New returns an extension. Nothing is called until it is used.
+func New(options Options) *Extension {
+	e := &Extension{described: description(), wait: clock.System{}}
+	if options.Server != nil {
+		e.api = &options.Server.faults
+	}
+	maps.Copy(e.described.Capabilities, options.Capabilities)
+	return e
+}
+
+func description() sdk.DescribeResult {
+	enforced := func(reason string) sdk.Guarantee { return sdk.Guarantee{Class: sdk.ClassEnforced, Reason: reason} }
+	files := enforced("a box is its files")
+	none := enforced("the interpreter has no network")
+	lease := enforced("conditional updates of the box's tags")
+	return sdk.DescribeResult{
+		Name: Name, Version: "0.1.0", Summary: "A cloud that does not exist: for tests and as an example",
+		ConfigSchema: []sdk.ConfigKey{{Name: "file", Type: "string", Description: "File that keeps the cloud, for tests in which several processes share it"}},
+		Capabilities: sdk.Capabilities{
+			sdk.FeatureKernelIsolation:       {Class: sdk.ClassUnsupported, Reason: "a box runs no program"},
+			sdk.FeatureEgressNone:            none,
+			sdk.FeatureEgressDeny:            none,
+			sdk.FeatureEgressCIDR:            {Class: sdk.ClassUnsupported, Reason: "the interpreter has no network"},
+			sdk.FeatureEgressDomain:          {Class: sdk.ClassUnsupported, Reason: "the interpreter has no network"},
+			sdk.FeatureSecretFiles:           enforced("secrets are never stored"),
+			sdk.FeatureDeadline:              enforced("the vendor stops a box at its deadline"),
+			sdk.FeatureExtend:                lease,
+			sdk.FeatureExtendCAS:             lease,
+			sdk.FeatureClaim:                 lease,
+			sdk.FeatureExpirySnapshot:        enforced("the vendor's on_stop"),
+			sdk.FeatureExpiryPause:           enforced("the vendor's on_stop"),
+			sdk.FeatureIdempotentCreate:      enforced("names are unique in an account"),
+			sdk.FeatureListComplete:          enforced("each page carries the total"),
+			sdk.FeatureFilesystemSnapshot:    files,
+			sdk.FeatureMemorySnapshot:        enforced("no process outlives its command, so files and environment are all there is"),
+			sdk.FeatureSnapshotLeavesRunning: files,
+			sdk.FeatureRestore:               files,
+			sdk.FeatureFork:                  files,
+			sdk.FeaturePause:                 enforced("the vendor's pause"),
+			sdk.FeatureExec:                  enforced("an interpreter of a few words"),
+			sdk.FeatureFiles:                 files,
+			sdk.FeatureLogs:                  enforced("what the main process wrote at its start"),
+			sdk.FeatureHostRoot:              enforced("a box begins empty"),
+		},
+	}
+}
+
+// Describe returns who the extension is.
+func (e *Extension) Describe(context.Context, sdk.DescribeOptions) (sdk.DescribeResult, error) {
+	described := e.described
+	described.Capabilities = maps.Clone(described.Capabilities)
+	return described, nil
+}
+
+// Configure takes the configuration of a backend.
+func (e *Extension) Configure(_ context.Context, opts sdk.ConfigureOptions) (sdk.ConfigureResult, error) {
+	var config struct {
+		File string `json:"file"`
+	}
+	if len(opts.Config) > 0 {
+		decoder := json.NewDecoder(bytes.NewReader(opts.Config))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&config); err != nil {
+			return sdk.ConfigureResult{}, sdk.Invalid("config", "it is not a configuration of %s: %s", Name, err)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.backend, e.fleet = opts.Backend, opts.Fleet
+	if config.File != "" {
+		e.api = &NewServer(ServerOptions{File: config.File}).faults
+	}
+	if e.api == nil {
+		return sdk.ConfigureResult{}, sdk.Invalid("config.file", "the backend %q names no file", opts.Backend)
+	}
+	return sdk.ConfigureResult{}, nil
+}
+
+// Probe asks the vendor for one box.
+func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeResult, error) {
+	result := sdk.ProbeResult{Usable: true, Capabilities: maps.Clone(e.described.Capabilities)}
+	err := e.try(ctx, func(api API) error {
+		page, err := api.ListBoxes(ctx, ListRequest{Limit: 1})
+		if err == nil && len(page.Items) > 0 {
+			result.Details = append(result.Details, sdk.Detail{Name: "oldest box", Value: page.Items[0].ID})
+		}
+		return err
+	})
+	if err != nil {
+		result.Usable, result.Reason, result.Advice = false, err.Error(), "see whether the vendor reports an outage"
+	}
+	return result, ctx.Err()
+}
+
+const (
+	// tries bounds how often a request is made that was not carried out.
+	tries = 5
+	// pauseFirst is the first pause between two tries; it doubles. A vendor
+	// that names a longer one is obeyed up to pauseMost.
+	pauseFirst = 5 * time.Millisecond
+	pauseMost  = 2 * time.Second
+)
+
+// try makes a request, and makes it again only when the vendor said that it
+// was not carried out and may be repeated: too many requests, or a thing in
+// transition. A lost answer is not repeated here: only the caller knows
+// whether that is safe.
+func (e *Extension) try(ctx context.Context, request func(api API) error) error {
+	e.mu.Lock()
+	api := e.api
+	e.mu.Unlock()
+	if api == nil {
+		return sdk.Invalid("config.file", "the backend has not been configured")
+	}
+	pause := pauseFirst
+	for attempt := 1; ; attempt++ {
+		err := request(api)
+		if err == nil || attempt == tries || (!hasCode(err, CodeRateLimited) && !hasCode(err, CodeInTransition)) {
+			return e.translate(err)
+		}
+		var answer *APIError
+		if errors.As(err, &answer) && answer.RetryAfter > pauseMost {
+			return e.translate(err) // the caller decides whether to wait that long
+		}
+		if err := e.wait.Sleep(ctx, max(pause, answer.RetryAfter)); err != nil {
+			return err
+		}
+		pause *= 2
+	}
+}
+
+// translate gives a vendor's answer its kind.
+func (e *Extension) translate(err error) error {
+	var answer *APIError
+	if !errors.As(err, &answer) {
+		return err
+	}
+	kind := map[int]error{401: sdk.ErrUnauthenticated, 403: sdk.ErrUnauthenticated, 404: sdk.ErrNotFound, 409: sdk.ErrConflict, 422: sdk.ErrInvalid, 429: sdk.ErrQuota}[answer.Status]
+	if kind == nil {
+		kind = sdk.ErrUnreachable
+	}
+	if answer.Code == CodeInTransition {
+		kind = sdk.ErrUnreachable // it can't be acted on now
+	}
+	return &sdk.Error{Kind: kind, Message: "backend " + e.backend, RetryAfter: answer.RetryAfter, Err: err}
+}
+
+// answerLost reports whether a request may have been carried out although it
+// failed.
+func answerLost(err error) bool {
+	var answer *APIError
+	return errors.As(err, &answer) && (answer.Status == 0 || answer.Status >= 500)
+}
+
+// discard is where output goes that nobody wants.
+func discard(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}

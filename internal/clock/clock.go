@@ -39,6 +39,10 @@ func (System) Sleep(ctx context.Context, d time.Duration) error {
 // Fake is a clock that moves only when told to. A sleeper wakes when the
 // clock reaches its time.
 type Fake struct {
+	// Auto makes a sleeper move the clock itself instead of waiting. It is
+	// set before the clock is used.
+	Auto bool
+
 	mu      sync.Mutex
 	now     time.Time
 	changed chan struct{}
@@ -65,6 +69,10 @@ func (f *Fake) Advance(d time.Duration) {
 
 // Sleep waits until the clock has moved by d or the context ends.
 func (f *Fake) Sleep(ctx context.Context, d time.Duration) error {
+	if f.Auto {
+		f.Advance(d)
+		return ctx.Err()
+	}
 	f.mu.Lock()
 	until := f.now.Add(d)
 	f.mu.Unlock()

@@ -37,6 +37,8 @@ func (m *Manager) Extend(ctx context.Context, id string, opts ExtendOptions) (Sa
 		want: func(now time.Time, lease sdk.Lease) (time.Time, error) {
 			until := opts.To
 			switch {
+			case lease.Expired(now):
+				return until, sdk.Expired(lease, "the deadline passed at %s", lease.ExpiresAt.UTC().Format(time.RFC3339))
 			case opts.TTL > 0:
 				until = now.Add(opts.TTL)
 			case opts.By > 0:

@@ -27,8 +27,12 @@ type inBox struct {
 
 // with runs act on the box. A box that has gone meanwhile has no files.
 func (f inBox) with(act func(b *box)) {
-	_ = f.do(context.Background(), func(st *state, _ time.Time) error {
-		if b, ok := st.Boxes[f.id]; ok && b.State == Running {
+	_ = f.do(context.Background(), func(st *state, now time.Time) error {
+		b, ok := st.Boxes[f.id]
+		if !ok {
+			return nil
+		}
+		if f.settle(b, now); b.State == Running {
 			act(b)
 		}
 		return nil
@@ -95,11 +99,12 @@ func (s *Server) runMain(b *box, command []string) {
 }
 
 func (s honest) running(ctx context.Context, id string) (b box, err error) {
-	err = s.do(ctx, func(st *state, _ time.Time) error {
+	err = s.do(ctx, func(st *state, now time.Time) error {
 		found, err := st.box(id)
 		if err != nil {
 			return err
 		}
+		s.settle(found, now)
 		if found.State != Running {
 			return &APIError{Status: 409, Code: CodeWrongState, Message: fmt.Sprintf("the box is %s", found.State)}
 		}

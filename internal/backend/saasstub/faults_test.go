@@ -4,8 +4,11 @@
 package saasstub
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -114,9 +117,14 @@ func TestAVendorThatNeverListsAllIsSaidToBeIncomplete(t *testing.T) {
 	}
 }
 
+// SAASSTUB_BOXES sets the size; the full run takes 10000.
 func TestListingWithChurnMissesNobodyWhoLivedThroughout(t *testing.T) {
 	c := newCloud(t)
-	const lasting = 1000
+	boxes, err := strconv.Atoi(cmp.Or(os.Getenv("SAASSTUB_BOXES"), "800"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lasting := boxes / 2
 	var passing []sdk.Target
 	for n := range 2 * lasting {
 		target := c.mustCreate(t, n)
@@ -132,7 +140,7 @@ func TestListingWithChurnMissesNobodyWhoLivedThroughout(t *testing.T) {
 			if err := api.DeleteBox(t.Context(), target.Ref); err != nil {
 				t.Error(err)
 			}
-			c.mustCreate(t, 10_000+i)
+			c.mustCreate(t, 1_000_000+i)
 		}
 	}()
 	for listing := true; listing; {

@@ -54,6 +54,7 @@ func (s honest) CreateImage(ctx context.Context, boxID string, shown Image) (mad
 		if err != nil {
 			return err
 		}
+		s.settle(b, now)
 		if b.State != Running && b.State != Paused {
 			return &APIError{Status: 409, Code: CodeWrongState, Message: fmt.Sprintf("the box is %s", b.State)}
 		}
@@ -69,7 +70,8 @@ func (s honest) CreateImage(ctx context.Context, boxID string, shown Image) (mad
 }
 
 func (s honest) GetImage(ctx context.Context, id string) (got Image, err error) {
-	err = s.do(ctx, func(st *state, _ time.Time) error {
+	err = s.do(ctx, func(st *state, now time.Time) error {
+		s.settleAll(now)
 		i, err := st.image(id)
 		if err == nil {
 			got = i.clone()
@@ -80,7 +82,8 @@ func (s honest) GetImage(ctx context.Context, id string) (got Image, err error) 
 }
 
 func (s honest) ListImages(ctx context.Context, req ListRequest) (page Page[Image], err error) {
-	err = s.do(ctx, func(st *state, _ time.Time) error {
+	err = s.do(ctx, func(st *state, now time.Time) error {
+		s.settleAll(now)
 		var all []entry[Image]
 		for _, i := range st.Images {
 			if matches(i.Tags, req.Tags) {

@@ -42,6 +42,7 @@ type Server struct {
 // state is the store.
 type state struct {
 	Boxes  map[string]*box   `json:"boxes"`
+	Names  map[string]string `json:"names"` // of boxes, to their ids
 	Images map[string]*image `json:"images"`
 	Next   int64             `json:"next"` // number of the next box or image
 }
@@ -75,7 +76,7 @@ func NewServer(options ServerOptions) *Server {
 }
 
 func newState() *state {
-	return &state{Boxes: map[string]*box{}, Images: map[string]*image{}, Next: 1}
+	return &state{Boxes: map[string]*box{}, Names: map[string]string{}, Images: map[string]*image{}, Next: 1}
 }
 
 // do runs one call on the store. What act changes is kept when it succeeds.
@@ -86,16 +87,19 @@ func (s *Server) do(ctx context.Context, act func(st *state, now time.Time) erro
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	run := func() error {
-		now := s.options.Clock.Now().UTC()
-		for _, b := range s.state.Boxes {
-			s.settle(b, now)
-		}
-		return act(s.state, now)
+		return act(s.state, s.options.Clock.Now().UTC())
 	}
 	if s.options.File == "" {
 		return run()
 	}
 	return s.withFile(ctx, run)
+}
+
+// settleAll lets every box become what it has become by now.
+func (s *Server) settleAll(now time.Time) {
+	for _, b := range s.state.Boxes {
+		s.settle(b, now)
+	}
 }
 
 // settle lets a box become what it has become by now.
@@ -138,7 +142,8 @@ func (s *Server) Kill(id string) error {
 // Boxes returns every box of the account as it truly is, oldest first.
 func (s *Server) Boxes() []Box {
 	var found []Box
-	_ = s.do(context.Background(), func(st *state, _ time.Time) error {
+	_ = s.do(context.Background(), func(st *state, now time.Time) error {
+		s.settleAll(now)
 		for _, b := range slices.SortedFunc(maps.Values(st.Boxes), byNumber) {
 			found = append(found, b.clone())
 		}
@@ -161,10 +166,8 @@ type honest struct{ *Server }
 
 func (s honest) CreateBox(ctx context.Context, req CreateBoxRequest) (made Box, err error) {
 	err = s.do(ctx, func(st *state, now time.Time) error {
-		for _, b := range st.Boxes {
-			if b.Name == req.Name {
-				return &APIError{Status: 409, Code: CodeNameTaken, Message: fmt.Sprintf("box %s has the name %s", b.ID, req.Name)}
-			}
+		if id, taken := st.Names[req.Name]; taken {
+			return &APIError{Status: 409, Code: CodeNameTaken, Message: fmt.Sprintf("box %s has the name %s", id, req.Name)}
 		}
 		if !req.StopAt.After(now) {
 			return &APIError{Status: 422, Code: "stop_at", Message: "stop_at has passed"}
@@ -190,7 +193,7 @@ func (s honest) CreateBox(ctx context.Context, req CreateBoxRequest) (made Box, 
 			b.Env[name+"_FILE"] = secretsDir + name
 		}
 		st.Next++
-		st.Boxes[b.ID] = b
+		st.Boxes[b.ID], st.Names[b.Name] = b, b.ID
 		s.secrets[b.ID] = maps.Clone(req.Secrets)
 		s.settle(b, now)
 		s.runMain(b, req.Command)
@@ -212,6 +215,7 @@ func (s honest) change(ctx context.Context, id string, act func(b *box, now time
 		if err != nil {
 			return err
 		}
+		s.settle(b, now)
 		if err := act(b, now); err != nil {
 			return err
 		}
@@ -228,6 +232,7 @@ func (s honest) ListBoxes(ctx context.Context, req ListRequest) (page Page[Box],
 		var all []entry[Box]
 		for _, b := range st.Boxes {
 			if matches(b.Tags, req.Tags) {
+				s.settle(b, now)
 				all = append(all, entry[Box]{b.Number, b.Box})
 			}
 		}
@@ -297,11 +302,14 @@ func (s honest) UpdateBox(ctx context.Context, id string, req UpdateRequest) (Bo
 }
 
 func (s honest) DeleteBox(ctx context.Context, id string) error {
-	return s.do(ctx, func(st *state, _ time.Time) error {
-		if _, err := st.box(id); err != nil {
+	return s.do(ctx, func(st *state, now time.Time) error {
+		b, err := st.box(id)
+		if err != nil {
 			return err
 		}
+		s.settle(b, now) // an expiry snapshot that is due is still made
 		delete(st.Boxes, id)
+		delete(st.Names, b.Name)
 		delete(s.secrets, id)
 		return nil
 	})

@@ -1,0 +1,285 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package provider
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework-timetypes/timetypes"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
+)
+
+// providerModel is the provider block.
+type providerModel struct {
+	Fleet         types.String         `tfsdk:"fleet"`
+	Backend       types.String         `tfsdk:"backend"`
+	DefaultTTL    timetypes.GoDuration `tfsdk:"default_ttl"`
+	MaxTTL        timetypes.GoDuration `tfsdk:"max_ttl"`
+	Owner         types.String         `tfsdk:"owner"`
+	Task          types.String         `tfsdk:"task"`
+	Run           types.String         `tfsdk:"run"`
+	StateDir      types.String         `tfsdk:"state_dir"`
+	ExtensionDirs types.List           `tfsdk:"extension_dirs"`
+	ProfileDirs   types.List           `tfsdk:"profile_dirs"`
+	Backends      types.Map            `tfsdk:"backends"`
+	Local         types.Object         `tfsdk:"local"`
+}
+
+// backendModel is one entry of backends.
+type backendModel struct {
+	Extension  types.String `tfsdk:"extension"`
+	ConfigJSON types.String `tfsdk:"config_json"`
+	Path       types.String `tfsdk:"path"`
+	SHA256     types.String `tfsdk:"sha256"`
+	Env        types.List   `tfsdk:"env"`
+	Local      types.Object `tfsdk:"local"`
+}
+
+// localAttributes is the configuration of the embedded backend.
+func localAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"state_dir": schema.StringAttribute{Optional: true, MarkdownDescription: "Directory of its sandboxes, images and snapshots. Default: the provider's `state_dir`."},
+	}
+}
+
+// providerSchema takes the descriptions from the one table of the
+// configuration.
+func providerSchema() schema.Schema {
+	about := map[string]string{}
+	for _, a := range config.Attributes() {
+		about[a.Name] = a.Description
+		if a.Env != "" {
+			about[a.Name] += " Also set by `" + a.Env + "`."
+		}
+	}
+	of := map[string]string{}
+	for _, a := range config.BackendAttributes() {
+		of[a.Name] = a.Description
+	}
+	text := func(name string) schema.Attribute {
+		return schema.StringAttribute{Optional: true, MarkdownDescription: about[name]}
+	}
+	duration := func(name string) schema.Attribute {
+		return schema.StringAttribute{
+			Optional: true, CustomType: timetypes.GoDurationType{}, MarkdownDescription: about[name],
+			Validators: []validator.String{positive{}},
+		}
+	}
+	dirs := func(name string) schema.Attribute {
+		return schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: about[name]}
+	}
+	const local = "The embedded backend: gVisor, nothing to install (Linux)."
+	return schema.Schema{
+		MarkdownDescription: "Sandboxes that are isolated, bounded in time and attributable, on the backend of your choice.\n\n" +
+			"Nothing has to be configured: on Linux the embedded backend `local` is used, `docker` elsewhere. " +
+			"What the block leaves out is taken from the environment and from `sandboxer.hcl`, the same as on the command line, " +
+			"so that `sandboxer` and Terraform act on the same fleet.",
+		Attributes: map[string]schema.Attribute{
+			"fleet":          text("fleet"),
+			"backend":        text("backend"),
+			"default_ttl":    duration("default_ttl"),
+			"max_ttl":        duration("max_ttl"),
+			"owner":          text("owner"),
+			"task":           text("task"),
+			"run":            text("run"),
+			"state_dir":      text("state_dir"),
+			"extension_dirs": dirs("extension_dirs"),
+			"profile_dirs":   dirs("profile_dirs"),
+			"local": schema.SingleNestedAttribute{
+				Optional: true, Attributes: localAttributes(),
+				MarkdownDescription: local + " Short for a backend named `local`.",
+			},
+			"backends": schema.MapNestedAttribute{
+				Optional: true, MarkdownDescription: "Configured backends by name. Each names its extension: by the attribute of that name (`{ local = {} }`) or, for any other, by `extension` and `config_json`.",
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"extension":   schema.StringAttribute{Optional: true, MarkdownDescription: of["extension"]},
+					"config_json": schema.StringAttribute{Optional: true, Sensitive: true, MarkdownDescription: of["config_json"]},
+					"path":        schema.StringAttribute{Optional: true, MarkdownDescription: of["path"]},
+					"sha256":      schema.StringAttribute{Optional: true, MarkdownDescription: of["sha256"]},
+					"env":         schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: of["env"]},
+					"local":       schema.SingleNestedAttribute{Optional: true, Attributes: localAttributes(), MarkdownDescription: local},
+				}},
+			},
+		},
+	}
+}
+
+// decodeBlock reads the provider block into a configuration. Attributes that
+// are not wholly known yet are named in unknown.
+func decodeBlock(ctx context.Context, raw tfsdk.Config) (block config.Config, unknown []string, diags diag.Diagnostics) {
+	unknown = unknownAttributes(raw.Raw)
+	if len(unknown) > 0 {
+		return block, unknown, nil
+	}
+	var model providerModel
+	diags.Append(raw.Get(ctx, &model)...)
+	if diags.HasError() {
+		return block, nil, diags
+	}
+	block = config.Config{
+		Fleet: model.Fleet.ValueString(), Backend: model.Backend.ValueString(),
+		Owner: model.Owner.ValueString(), Task: model.Task.ValueString(), Run: model.Run.ValueString(),
+		DefaultTTL: durationOf(model.DefaultTTL), MaxTTL: durationOf(model.MaxTTL),
+		StateDir: absolute(model.StateDir.ValueString()),
+	}
+	diags.Append(model.ExtensionDirs.ElementsAs(ctx, &block.ExtensionDirs, false)...)
+	diags.Append(model.ProfileDirs.ElementsAs(ctx, &block.ProfileDirs, false)...)
+	for _, dirs := range [][]string{block.ExtensionDirs, block.ProfileDirs} {
+		for i := range dirs {
+			dirs[i] = absolute(dirs[i])
+		}
+	}
+	backends := map[string]backendModel{}
+	diags.Append(model.Backends.ElementsAs(ctx, &backends, false)...)
+	block.Backends = map[string]config.Backend{}
+	for _, name := range slices.Sorted(maps.Keys(backends)) {
+		backend, found := backends[name].decode(ctx, path.Root("backends").AtMapKey(name))
+		diags.Append(found...)
+		block.Backends[name] = backend
+	}
+	if !model.Local.IsNull() {
+		if _, twice := block.Backends[config.ExtensionLocal]; twice {
+			diags.AddAttributeError(path.Root("local"), "Backend configured twice", "`local` is short for a backend of that name, which `backends` configures too. Leave out one of them.")
+		}
+		block.Backends[config.ExtensionLocal] = config.Backend{Extension: config.ExtensionLocal, Config: objectJSON(model.Local)}
+	}
+	if diags.HasError() {
+		return block, nil, diags
+	}
+	// The backend may be one that a configuration file defines: whether it
+	// exists is known when the two are put together.
+	known := block
+	known.Backend = ""
+	addError(&diags, "Faulty provider configuration", known.Validate(), providerBlame)
+	return block, nil, diags
+}
+
+func (b backendModel) decode(ctx context.Context, at path.Path) (config.Backend, diag.Diagnostics) {
+	var diags diag.Diagnostics
+	backend := config.Backend{Extension: b.Extension.ValueString(), Path: absolute(b.Path.ValueString()), SHA256: b.SHA256.ValueString()}
+	diags.Append(b.Env.ElementsAs(ctx, &backend.Env, false)...)
+	if !b.ConfigJSON.IsNull() {
+		backend.Config = json.RawMessage(b.ConfigJSON.ValueString())
+	}
+	switch {
+	case !b.Local.IsNull() && (backend.Extension != "" || backend.Config != nil):
+		diags.AddAttributeError(at.AtName("local"), "Two extensions for one backend", "A backend has one extension and one configuration: leave out `extension` and `config_json`, or `local`.")
+	case !b.Local.IsNull():
+		backend.Extension, backend.Config = config.ExtensionLocal, objectJSON(b.Local)
+	case backend.Extension == "":
+		diags.AddAttributeError(at, "No extension for a backend", "Write `{ local = {} }` or, for another extension, `{ extension = \"NAME\" }`.")
+	}
+	return backend, diags
+}
+
+// providerBlame finds the attribute of the provider block.
+func providerBlame(at string) (path.Path, bool) {
+	name, rest, _ := strings.Cut(at, ".")
+	found := path.Root(name)
+	if name != "backends" || rest == "" {
+		return found, true
+	}
+	backend, attribute, _ := strings.Cut(rest, ".")
+	found = found.AtMapKey(backend)
+	if attribute, _, _ = strings.Cut(attribute, "["); attribute != "" {
+		found = found.AtName(attribute)
+	}
+	return found, true
+}
+
+// unknownAttributes names the attributes of an object that are not wholly
+// known.
+func unknownAttributes(raw tftypes.Value) []string {
+	if !raw.IsKnown() {
+		return []string{"configuration"}
+	}
+	attributes := map[string]tftypes.Value{}
+	if raw.IsNull() || raw.As(&attributes) != nil {
+		return nil
+	}
+	var unknown []string
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		if !attributes[name].IsFullyKnown() {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}
+
+// objectJSON writes the configuration of an extension: the attributes that
+// are set, under their own names.
+func objectJSON(object types.Object) json.RawMessage {
+	set := map[string]any{}
+	for name, value := range object.Attributes() {
+		if v := plain(value); v != nil {
+			set[name] = v
+		}
+	}
+	// Strings, numbers and lists of them always encode.
+	encoded, _ := json.Marshal(set)
+	return encoded
+}
+
+// plain returns a value as JSON has it, nil when it is null.
+func plain(value attr.Value) any {
+	if value.IsNull() {
+		return nil
+	}
+	switch v := value.(type) {
+	case types.String:
+		return v.ValueString()
+	case types.Bool:
+		return v.ValueBool()
+	case types.Int64:
+		return v.ValueInt64()
+	case types.List:
+		elements := make([]any, 0, len(v.Elements()))
+		for _, element := range v.Elements() {
+			elements = append(elements, plain(element))
+		}
+		return elements
+	}
+	return fmt.Sprint(value)
+}
+
+// absolute resolves a path against Terraform's working directory, as every
+// other path in a configuration is.
+func absolute(dir string) string {
+	if dir == "" {
+		return ""
+	}
+	if resolved, err := filepath.Abs(dir); err == nil {
+		return resolved
+	}
+	return dir
+}
+
+// durationOf returns a validated duration, 0 when there is none.
+func durationOf(d timetypes.GoDuration) time.Duration {
+	if d.IsNull() || d.IsUnknown() {
+		return 0
+	}
+	parsed, err := sandbox.ParseDuration(d.ValueString())
+	if err != nil {
+		return 0
+	}
+	return parsed
+}

@@ -1,0 +1,162 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework-timetypes/timetypes"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// verdict is what a check of a sandbox comes to. A refusal is certain;
+// everything else is a warning, and the lifecycle checks again before it
+// writes its intent.
+type verdict struct {
+	refused []finding
+	warned  diag.Diagnostics
+}
+
+// check holds a sandbox against its backend and the maximum.
+func (r *sandboxResource) check(ctx context.Context, manager *lifecycle.Manager, plan sandboxModel, p sdk.Profile, secrets bool) verdict {
+	var v verdict
+	opts := lifecycle.CheckOptions{Backend: plan.Backend.ValueString(), Profile: p, OnExpiry: sdk.OnExpiry(plan.OnExpiry.ValueString()), TTL: durationOf(plan.TTL)}
+	if secrets {
+		opts.Needs = append(opts.Needs, sandbox.Requirement{Path: "secrets", Feature: sdk.FeatureSecretFiles, Class: sdk.ClassEmulated})
+	}
+	if !plan.Snapshot.IsNull() {
+		opts.Needs = append(opts.Needs, sandbox.Requirement{Path: "snapshot", Feature: sdk.FeatureRestore, Class: sdk.ClassEmulated})
+	}
+	result, err := manager.Check(ctx, opts)
+	switch {
+	case err != nil && certain(err):
+		v.refused = append(v.refused, findings("Refused sandbox", err, plan.blame)...)
+		return v
+	case err != nil:
+		warnUnchecked(&v.warned, fmt.Sprintf("What backend %q promises could not be looked at", plan.Backend.ValueString()), err)
+		return v
+	}
+	undecided := result.Undecided
+	result.Undecided = nil
+	v.refused = append(v.refused, findings("Refused sandbox", result.Err(), plan.blame)...)
+	for _, open := range undecided {
+		warnUndecided(&v.warned, result, open, plan.blame)
+	}
+	if least := durationOf(plan.MinRemaining); least > result.Life.TTL {
+		v.refused = append(v.refused, finding{
+			summary: "Too little life", attribute: path.Root("min_remaining"), located: true,
+			detail: fmt.Sprintf("The sandbox would live for %s, less than min_remaining = %s.\n\nWhat to do: raise ttl, or lower min_remaining.", result.Life.TTL, least),
+		})
+	}
+	if !result.Guarded {
+		v.warned.AddAttributeWarning(path.Root("backend"), "No live guard",
+			fmt.Sprintf("Nothing on backend %q ends a sandbox at its deadline when every client is dead.\n\nWhat to do: run `sandboxer reap --every 1m`, or from cron, somewhere that stays up.", result.Backend))
+	}
+	return v
+}
+
+// refusals returns why an existing sandbox can't be gone on with; extending
+// says that the plan will extend it.
+func (r *sandboxResource) refusals(ctx context.Context, manager *lifecycle.Manager, plan, present sandboxModel, secrets, extending bool) []finding {
+	id, backend := present.ID.ValueString(), present.Backend.ValueString()
+	if present.ended() && plan.OnExpired.ValueString() != choiceReplace {
+		if plan.OnExpired.ValueString() == choiceForget {
+			return nil
+		}
+		return []finding{{
+			summary: "Ended sandbox", attribute: path.Root("on_expired"), located: true,
+			detail: fmt.Sprintf("Sandbox %s on backend %q has ended: its status is %s, its deadline was %s.\n\nWhat to do: replace it (-replace), or set on_expired to \"replace\" or \"forget\".",
+				id, backend, present.Status.ValueString(), present.ExpiresAt.ValueString()),
+		}}
+	}
+	var refused []finding
+	if p := documentOf(present); p.Name != "" {
+		checked := plan
+		if !present.ended() {
+			// Judged below, by the deadline.
+			checked.MinRemaining = timetypes.NewGoDurationNull()
+		}
+		refused = r.check(ctx, manager, checked, p, secrets).refused
+	}
+	least := durationOf(plan.MinRemaining)
+	if present.ended() || least == 0 {
+		return refused
+	}
+	left := timeOf(present.ExpiresAt).Sub(manager.Now())
+	if extending {
+		left = max(left, r.life(plan))
+	}
+	if left < least {
+		refused = append(refused, finding{
+			summary: "Too little life", attribute: path.Root("min_remaining"), located: true,
+			detail: fmt.Sprintf("Sandbox %s on backend %q has %s left, less than min_remaining = %s.\n\nWhat to do: raise ttl, set renew_below, or replace it (-replace).", id, backend, max(left, 0).Round(time.Second), least),
+		})
+	}
+	return refused
+}
+
+// life is how long a sandbox lives from now when it is made or extended.
+func (r *sandboxResource) life(plan sandboxModel) time.Duration {
+	if ttl := durationOf(plan.TTL); ttl > 0 {
+		return ttl
+	}
+	var provider sandbox.Life
+	if !r.session.deferred() {
+		if runtime, err := r.session.open(); err == nil {
+			provider = runtime.Config.Life()
+		}
+	}
+	// Without a ttl that was asked for, none can be over the maximum.
+	life, _ := sandbox.ResolveLife(0, documentOf(plan), provider)
+	return life.TTL
+}
+
+// documentOf returns the profile that a sandbox was made from; its name is
+// empty when the state has none.
+func documentOf(m sandboxModel) sdk.Profile {
+	p, err := sandbox.ParseDocument(m.Document.ValueString())
+	if err != nil {
+		return sdk.Profile{}
+	}
+	return p
+}
+
+// certain tells a refusal, which names its attribute, from a question that
+// could not be asked.
+func certain(err error) bool {
+	var known *sdk.Error
+	if !errors.As(err, &known) || known.Path == "" {
+		return false
+	}
+	for _, kind := range []error{sdk.ErrInvalid, sdk.ErrUnsupported, sdk.ErrNotFound, sdk.ErrExpired} {
+		if errors.Is(known.Kind, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// warnUndecided says that only the machine can tell whether it has a feature.
+func warnUndecided(diags *diag.Diagnostics, result lifecycle.CheckResult, open sandbox.Mismatch, at blame) {
+	f := finding{
+		summary: "Undecided feature",
+		detail: fmt.Sprintf("%s: whether backend %q has the feature %s (class %s is needed) depends on the machine, which can't be asked from here: %s\n\nIt is checked again before the sandbox is made.",
+			open.Path, result.Backend, open.Feature, open.Class, result.Unreachable),
+	}
+	f.attribute, f.located = at(open.Path)
+	f.warning(diags, "")
+}
+
+// warnUnchecked says that a check must wait for apply.
+func warnUnchecked(diags *diag.Diagnostics, what string, err error) {
+	diags.AddWarning("Unchecked sandbox", fmt.Sprintf("%s. It is checked before the sandbox is made.\n\nOriginal error: %s", what, err))
+}

@@ -4,5 +4,5 @@ data "sandboxer_backend" "local" {
 }
 
 output "egress" {
-  value = data.sandboxer_backend.local.capabilities["egress_none"]
+  value = data.sandboxer_backend.local.capabilities["egress_none"].class
 }

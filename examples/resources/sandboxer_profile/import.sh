@@ -1,2 +1,3 @@
-# A profile is imported by its id, or by its name when the store has one of it.
-terraform import sandboxer_profile.web web
+# By the name of a profile in a library or in the binary, by NAME@REVISION, or by
+# its document.
+terraform import sandboxer_profile.shell shell

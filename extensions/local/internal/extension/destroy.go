@@ -1,0 +1,115 @@
+//go:build linux
+
+package extension
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// killDeadline bounds the wait for a killed supervisor. Killing is one signal
+// to the first process of a pid namespace; on a busy machine its many
+// processes still need a while.
+const killDeadline = 30 * time.Second
+
+// Destroy implements [sdk.Extension]. The record goes last, so that a destroy
+// that was interrupted is continued by the next one.
+func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.DestroyResult, error) {
+	r, dir, err := e.read(opts.Target)
+	if errors.Is(err, sdk.ErrNotFound) && r.ID == "" {
+		return sdk.DestroyResult{}, nil
+	}
+	if err != nil {
+		return sdk.DestroyResult{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return sdk.DestroyResult{}, err
+	}
+	// From here on it is one step that is finished even when the caller is
+	// interrupted: a half destroyed sandbox helps nobody.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killDeadline)
+	defer cancel()
+	r, err = record.Update(dir, func(r *record.Record) error {
+		lease, err := sdk.ClaimLease(r.Lease, e.now(), r.Lease.Generation, "destroy", false, r.Lease.Event)
+		if err != nil {
+			return err
+		}
+		r.Lease = lease
+		if r.Status != sdk.StatusExpired {
+			r.Status, r.Reason = sdk.StatusDestroying, "a destroy has begun"
+		}
+		return nil
+	})
+	if errors.Is(err, record.ErrGone) {
+		return sdk.DestroyResult{Existed: true}, nil // another destroy was faster
+	}
+	if err != nil {
+		return sdk.DestroyResult{Existed: true}, fmt.Errorf("%s: claim it for destruction: %w", named(opts.Target.ID), err)
+	}
+	result := sdk.DestroyResult{Existed: true}
+	if err := supervisor.Kill(ctx, dir); err != nil {
+		result.Leftovers = append(result.Leftovers, "process "+r.ID+": "+err.Error())
+		return result, fmt.Errorf("%s: end it: %w", named(r.ID), err)
+	}
+	result.Removed = append(result.Removed, "process "+r.ID)
+	for _, group := range r.Cgroups {
+		if err := removeCgroup(ctx, group); err != nil {
+			result.Leftovers = append(result.Leftovers, "cgroup "+group+": "+err.Error())
+			return result, fmt.Errorf("%s: remove control group: %w", named(r.ID), err)
+		}
+		result.Removed = append(result.Removed, "cgroup "+group)
+	}
+	if err := removeSandboxDir(dir); err != nil {
+		result.Leftovers = append(result.Leftovers, "directory "+dir+": "+err.Error())
+		return result, fmt.Errorf("%s: remove its directory: %w", named(r.ID), err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		result.Leftovers = append(result.Leftovers, "directory "+dir)
+		return result, fmt.Errorf("%s: its directory is still there", named(r.ID))
+	}
+	result.Removed = append(result.Removed, "directory "+dir)
+	return result, nil
+}
+
+// removeSandboxDir removes everything, the record and its lock last.
+func removeSandboxDir(dir string) error {
+	unlock, err := record.Lock(dir)
+	if errors.Is(err, record.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	last := []string{"record.json", "lock"}
+	for _, entry := range entries {
+		if slices.Contains(last, entry.Name()) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	for _, name := range last {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return record.SyncDir(filepath.Dir(dir))
+}

@@ -1,0 +1,150 @@
+//go:build linux
+
+// Package extension is the sdk's face of the embedded backend: it turns calls
+// into records, locks and supervisors, and errors into the sdk's.
+package extension
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// Name is the extension's name.
+const Name = "local"
+
+// Version is the extension's version; the release build sets it.
+var Version = "0.1.0"
+
+// Extension is the embedded backend.
+type Extension struct {
+	now     func() time.Time
+	backend string
+	fleet   string
+	store   store
+}
+
+// Options are what an extension depends on.
+type Options struct {
+	Now func() time.Time // default time.Now
+	// Program is the binary that sandboxes are driven by; default this one.
+	Program string
+}
+
+// New returns an extension.
+func New(opts Options) *Extension {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.Program == "" {
+		opts.Program = "/proc/self/exe"
+	}
+	return &Extension{now: opts.Now, store: store{self: opts.Program}}
+}
+
+var (
+	_ sdk.Extension = (*Extension)(nil)
+	_ sdk.Execer    = (*Extension)(nil)
+)
+
+// Describe implements [sdk.Extension].
+func (e *Extension) Describe(context.Context, sdk.DescribeOptions) (sdk.DescribeResult, error) {
+	return sdk.DescribeResult{
+		Name:    Name,
+		Version: Version,
+		Summary: "Sandboxes on this Linux machine with nothing installed: gVisor, in this binary",
+		ConfigSchema: []sdk.ConfigKey{
+			{Name: "state_dir", Type: "string", Description: "Directory that holds records, images and snapshots. Default: SANDBOXER_STATE_DIR, then sandboxer below XDG_STATE_HOME or ~/.local/state."},
+		},
+		Capabilities: staticCapabilities(),
+	}, nil
+}
+
+// settings is the configuration of one backend.
+type settings struct {
+	StateDir string `json:"state_dir"`
+}
+
+// Configure implements [sdk.Extension].
+func (e *Extension) Configure(_ context.Context, opts sdk.ConfigureOptions) (sdk.ConfigureResult, error) {
+	var keys map[string]json.RawMessage
+	var s settings
+	if len(bytes.TrimSpace(opts.Config)) > 0 {
+		if err := json.Unmarshal(opts.Config, &keys); err != nil {
+			return sdk.ConfigureResult{}, sdk.Invalid("config", "not a JSON object: %v", err)
+		}
+	}
+	for key, value := range keys {
+		if key != "state_dir" {
+			return sdk.ConfigureResult{}, sdk.Invalid(key, "the local backend has no such setting; it knows state_dir")
+		}
+		if err := json.Unmarshal(value, &s.StateDir); err != nil {
+			return sdk.ConfigureResult{}, sdk.Invalid(key, "must be a string")
+		}
+	}
+	dir, err := stateDir(s.StateDir)
+	if err != nil {
+		return sdk.ConfigureResult{}, err
+	}
+	e.backend, e.fleet = opts.Backend, opts.Fleet
+	e.store.root = filepath.Join(dir, Name)
+	return sdk.ConfigureResult{}, nil
+}
+
+// stateDir resolves the state directory without making it.
+func stateDir(configured string) (string, error) {
+	dir := configured
+	if dir == "" {
+		dir = os.Getenv("SANDBOXER_STATE_DIR")
+	}
+	if dir == "" {
+		base := os.Getenv("XDG_STATE_HOME")
+		if !filepath.IsAbs(base) {
+			home, err := os.UserHomeDir()
+			if err != nil || !filepath.IsAbs(home) {
+				return "", &sdk.Error{Kind: sdk.ErrInvalid, Path: "state_dir", Message: "no state directory is configured and this user has no home directory",
+					Advice: "set state_dir or SANDBOXER_STATE_DIR"}
+			}
+			base = filepath.Join(home, ".local", "state")
+		}
+		dir = filepath.Join(base, "sandboxer")
+	}
+	if !filepath.IsAbs(dir) {
+		return "", sdk.Invalid("state_dir", "%q is not an absolute path", clip(dir))
+	}
+	return filepath.Clean(dir), nil
+}
+
+var (
+	sandboxID  = regexp.MustCompile(`^sbx-[0-9a-z]{20}$`)
+	snapshotID = regexp.MustCompile(`^snp-[0-9a-z]{20}$`)
+)
+
+// fleetOf returns the fleet that a call is for.
+func (e *Extension) fleetOf(fleet string) (string, error) {
+	if fleet == "" {
+		fleet = e.fleet
+	}
+	if fleet == "" {
+		return "", sdk.Invalid("fleet", "no fleet is named")
+	}
+	return fleet, nil
+}
+
+// clip bounds outside text in a message.
+func clip(s string) string {
+	const most = 120
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
+
+func named(id string) string { return fmt.Sprintf("sandbox %s", clip(id)) }

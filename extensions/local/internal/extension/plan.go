@@ -1,0 +1,344 @@
+//go:build linux
+
+package extension
+
+// From a profile to what a supervisor is told. Everything that can be refused
+// is refused here, before anything exists.
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/initproc"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// plan is a sandbox that is about to be made.
+type plan struct {
+	config      supervisor.Config
+	digest      string // of the program
+	gvisor      string
+	image       string // digest
+	imageEnv    map[string]string
+	home        string
+	wall        time.Duration
+	portNames   []string
+	hostPorts   []int
+	listeners   []*os.File
+	cgroups     []string
+	snapshotID  string
+	snapshotDir *os.File
+}
+
+func (p *plan) close() {
+	for _, f := range p.listeners {
+		f.Close()
+	}
+	if p.snapshotDir != nil {
+		p.snapshotDir.Close()
+	}
+}
+
+// The bounds of what a create may carry.
+const (
+	maxSecrets  = 4 << 20
+	maxFiles    = 32 << 20
+	secretsDir  = "/run/secrets"
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+var (
+	envName    = regexp.MustCompile(`^[^=\x00]+$`)
+	secretName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+	portName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
+)
+
+func validEnv(name string) bool { return envName.MatchString(name) }
+
+// egress returns the profile's egress policy.
+func egress(p sdk.Profile) string {
+	if p.Network == nil || p.Network.Egress == "" {
+		return sdk.EgressNone
+	}
+	return p.Network.Egress
+}
+
+// validateCreate refuses what this backend can't do, on the attribute.
+func (e *Extension) validateCreate(opts sdk.CreateOptions) error {
+	p := opts.Profile
+	if !sandboxID.MatchString(opts.ID) {
+		return sdk.Invalid("id", "%q is not a sandbox id", clip(opts.ID))
+	}
+	if opts.Identity.Fleet == "" {
+		return sdk.Invalid("fleet", "no fleet is named")
+	}
+	if opts.ExpiresAt.IsZero() {
+		return sdk.Invalid("ttl", "there is no sandbox without a deadline")
+	}
+	if !opts.ExpiresAt.After(e.now()) {
+		return sdk.Invalid("ttl", "the deadline %s has passed", opts.ExpiresAt.UTC().Format(time.RFC3339))
+	}
+	switch {
+	case p.Build != nil:
+		return sdk.Unsupported("build", "the local backend builds no images; it takes an OCI layout, an archive or a root filesystem by path")
+	case p.Compose != nil:
+		return sdk.Unsupported("compose", "the local backend runs no Compose projects")
+	case p.Machine != nil:
+		return sdk.Unsupported("machine", "the local backend runs no machine images")
+	case p.Template != "":
+		return sdk.Unsupported("template", "the local backend has no templates")
+	}
+	if opts.OnExpiry != "" && opts.OnExpiry != sdk.OnExpiryDestroy {
+		return sdk.Unsupported("on_expiry", "the local backend can destroy at the deadline, not %q", clip(string(opts.OnExpiry)))
+	}
+	if p.Runtime != "" && p.Runtime != "gvisor" && p.Runtime != "runsc" {
+		return sdk.Unsupported("runtime", "the local backend has gvisor, not %q", clip(p.Runtime))
+	}
+	switch egress(p) {
+	case sdk.EgressNone, sdk.EgressOpen:
+	case sdk.EgressDeny:
+		if len(p.Network.Allow) > 0 {
+			return sdk.Unsupported("network.allow", "the local backend can deny all egress, but has no allow-list")
+		}
+	default:
+		return sdk.Invalid("network.egress", "%q is none of deny, open and none", clip(p.Network.Egress))
+	}
+	switch p.Publish {
+	case "", "loopback", "host":
+	default:
+		return sdk.Invalid("publish", "%q is neither loopback nor host", clip(p.Publish))
+	}
+	for name, port := range p.Ports {
+		if !portName.MatchString(name) {
+			return sdk.Invalid("ports", "%q is not a port's name", clip(name))
+		}
+		if port < 1 || port > 65535 {
+			return sdk.Invalid("ports."+name, "%d is not a port", port)
+		}
+	}
+	if p.Workdir != "" && !path.IsAbs(p.Workdir) {
+		return sdk.Invalid("workdir", "%q is not an absolute path", clip(p.Workdir))
+	}
+	for i, arg := range p.Command {
+		if strings.ContainsRune(arg, 0) || i == 0 && arg == "" {
+			return sdk.Invalid(fmt.Sprintf("command[%d]", i), "is empty or holds a zero byte")
+		}
+	}
+	return validateContent(opts)
+}
+
+func validateContent(opts sdk.CreateOptions) error {
+	for path, env := range map[string]map[string]string{"profile.env": opts.Profile.Env, "env": opts.Env} {
+		for name, value := range env {
+			if !validEnv(name) || strings.ContainsRune(value, 0) {
+				return sdk.Invalid(path, "%q is not a variable that a process can have", clip(name))
+			}
+		}
+	}
+	size := 0
+	for name, value := range opts.Secrets {
+		if !secretName.MatchString(name) {
+			return sdk.Invalid("secrets", "%q is not a secret's name: letters, digits, _ . and - make one", clip(name))
+		}
+		size += len(value)
+	}
+	if size > maxSecrets {
+		return sdk.Invalid("secrets", "%d bytes, and %d is the most", size, maxSecrets)
+	}
+	size = 0
+	for name, file := range opts.Profile.Files {
+		if !path.IsAbs(name) || path.Clean(name) != name || name == "/" || strings.ContainsRune(name, 0) {
+			return sdk.Invalid("files", "%q is not a clean absolute path", clip(name))
+		}
+		if _, err := fileMode(file); err != nil {
+			return sdk.Invalid("files", "%s: mode %q is not octal", clip(name), clip(file.Mode))
+		}
+		size += len(file.Content)
+	}
+	if size > maxFiles {
+		return sdk.Invalid("files", "%d bytes, and %d is the most", size, maxFiles)
+	}
+	return nil
+}
+
+func fileMode(f sdk.File) (uint32, error) {
+	if f.Mode == "" {
+		return 0o644, nil
+	}
+	mode, err := strconv.ParseUint(f.Mode, 8, 32)
+	if err != nil || mode > 0o777 {
+		return 0, fmt.Errorf("mode %q", f.Mode)
+	}
+	return uint32(mode), nil
+}
+
+// plan does what can be done before the sandbox exists.
+func (e *Extension) plan(ctx context.Context, opts sdk.CreateOptions, from *origin) (p *plan, err error) {
+	p = &plan{gvisor: runsc.Version()}
+	defer func() {
+		if err != nil {
+			p.close()
+			p = nil
+		}
+	}()
+	if problem, advice := e.store.checkProgram(); problem != "" {
+		return p, &sdk.Error{Kind: sdk.ErrUnreachable, Message: problem, Advice: advice}
+	}
+	p.config.ID = opts.ID
+	if p.config.Program, p.digest, err = e.store.program(); err != nil {
+		return p, err
+	}
+	source, err := e.source(ctx, opts, from)
+	if err != nil {
+		return p, err
+	}
+	p.config.Image, p.image, p.imageEnv = source.path, source.digest, source.config.Env
+	if err := p.limits(opts); err != nil {
+		return p, err
+	}
+	if err := p.network(opts.Profile); err != nil {
+		return p, err
+	}
+	if err := p.process(opts, source); err != nil {
+		return p, err
+	}
+	if err := p.files(opts); err != nil {
+		return p, err
+	}
+	if from != nil {
+		if err := from.apply(p); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+func (p *plan) network(profile sdk.Profile) (err error) {
+	p.portNames = slices.Sorted(maps.Keys(profile.Ports))
+	for _, name := range p.portNames {
+		p.config.Ports = append(p.config.Ports, profile.Ports[name])
+	}
+	switch egress(profile) {
+	case sdk.EgressOpen:
+		p.config.Network = "host"
+	case sdk.EgressDeny:
+		// A network stack whose only interface is loopback: no packet has
+		// anywhere to go, and published ports still reach in.
+		p.config.Network, p.config.OwnNet = "sandbox", true
+	default:
+		p.config.Network = "none"
+		if len(profile.Ports) > 0 {
+			p.config.Network, p.config.OwnNet = "sandbox", true
+		}
+	}
+	host := "127.0.0.1"
+	if profile.Publish == "host" {
+		host = "0.0.0.0"
+	}
+	p.listeners, p.hostPorts, err = publish(host, len(p.config.Ports))
+	if err != nil {
+		return fmt.Errorf("publish ports: %w", err)
+	}
+	return nil
+}
+
+// process fills in the main process and its environment.
+func (p *plan) process(opts sdk.CreateOptions, source source) error {
+	profile := opts.Profile
+	name := profile.User
+	if name == "" {
+		name = source.config.User
+	}
+	user, err := source.user(name)
+	if err != nil {
+		return sdk.Invalid("user", "%v", err)
+	}
+	p.home = user.Home
+	workdir := profile.Workdir
+	if workdir == "" {
+		workdir = source.config.Workdir
+	}
+	if workdir == "" {
+		workdir = "/"
+	}
+	secrets := slices.Collect(maps.Keys(opts.Secrets))
+	env := baseEnv(record.Record{Profile: profile, Env: opts.Env, ImageEnv: p.imageEnv, Home: p.home, Secrets: secrets})
+	p.config.Process = supervisor.Process{
+		Env: envList(env), Workdir: workdir, UID: user.UID, GID: user.GID, Groups: user.Groups,
+		Init: []string{initproc.Path},
+	}
+	if len(profile.Command) > 0 {
+		message := fmt.Sprintf("sandboxer: %s: command not found or not executable\n", profile.Command[0])
+		p.config.Process.Init = initproc.Args(candidates(profile.Command[0], workdir, env["PATH"]), profile.Command, message)
+	}
+	return nil
+}
+
+// candidates returns the paths that a command's name may mean.
+func candidates(name, workdir, search string) []string {
+	if path.IsAbs(name) {
+		return []string{name}
+	}
+	if strings.Contains(name, "/") {
+		return []string{path.Join(workdir, name)}
+	}
+	var paths []string
+	for _, dir := range strings.Split(search, ":") {
+		if path.IsAbs(dir) {
+			paths = append(paths, path.Join(dir, name))
+		}
+	}
+	return paths
+}
+
+// baseEnv is the environment that every process of a sandbox begins with:
+// defaults, the image's, the profile's, the caller's, and where secrets lie.
+func baseEnv(r record.Record) map[string]string {
+	home := r.Home
+	if home == "" {
+		home = "/root"
+	}
+	env := map[string]string{"PATH": defaultPath, "HOME": home, "TERM": "xterm", "LANG": "C.UTF-8", "SANDBOXER_ID": r.ID}
+	if r.ID == "" {
+		delete(env, "SANDBOXER_ID")
+	}
+	maps.Copy(env, r.ImageEnv)
+	maps.Copy(env, r.Profile.Env)
+	maps.Copy(env, r.Env)
+	for _, name := range r.Secrets {
+		env[name+"_FILE"] = path.Join(secretsDir, name)
+	}
+	return env
+}
+
+// files collects what is placed before the command starts. Secrets lie on a
+// tmpfs and belong to the main process's user alone.
+func (p *plan) files(opts sdk.CreateOptions) error {
+	uid, gid := int(p.config.Process.UID), int(p.config.Process.GID)
+	for _, name := range slices.Sorted(maps.Keys(opts.Profile.Files)) {
+		file := opts.Profile.Files[name]
+		mode, err := fileMode(file)
+		if err != nil {
+			return err
+		}
+		p.config.Files = append(p.config.Files, guest.File{Path: name, Content: []byte(file.Content), Mode: mode, UID: uid, GID: gid})
+	}
+	for _, name := range slices.Sorted(maps.Keys(opts.Secrets)) {
+		p.config.Files = append(p.config.Files, guest.File{
+			Path: path.Join(secretsDir, name), Content: []byte(string(opts.Secrets[name])), Mode: 0o400, UID: uid, GID: gid,
+		})
+	}
+	return nil
+}

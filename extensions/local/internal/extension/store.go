@@ -1,0 +1,158 @@
+//go:build linux
+
+package extension
+
+// The state directory of the backend.
+//
+//	<root>/bin/<digest>/     copies of this binary; see program.go
+//	<root>/images/           unpacked images, by content
+//	<root>/mnt/              empty; supervisors mount their private root on it
+//	<root>/sandboxes/<id>/   one sandbox; see package record
+//	<root>/snapshots/<id>/   one snapshot
+//	<root>/probe.json        the verdict of the last probe
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+type store struct {
+	root string
+	self string // the binary to copy
+}
+
+func (s store) path(names ...string) string {
+	return filepath.Join(append([]string{s.root}, names...)...)
+}
+
+func (s store) sandbox(id string) string  { return s.path("sandboxes", id) }
+func (s store) snapshot(id string) string { return s.path("snapshots", id) }
+
+// open makes the state directory. It holds what sandboxes write, so nobody
+// else may look into it.
+func (s store) open() error {
+	if s.root == "" {
+		return sdk.Errorf(sdk.ErrInvalid, "the backend is not configured")
+	}
+	if err := os.MkdirAll(filepath.Dir(s.root), 0o700); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	for _, dir := range []string{s.root, s.path("bin"), s.path("images"), s.path("mnt"), s.path("sandboxes"), s.path("snapshots")} {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("state directory: %w", err)
+		}
+	}
+	info, err := os.Lstat(s.root)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if !info.IsDir() {
+		return sdk.Invalid("state_dir", "%s is not a directory", s.root)
+	}
+	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
+		return sdk.Invalid("state_dir", "%s belongs to uid %d and this is uid %d: a state directory has one user", s.root, owner, os.Geteuid())
+	}
+	return nil
+}
+
+// uid returns what sandboxes run as on the host. An unprivileged user's run
+// as that user. Root's run as a user that nothing else uses: one for each
+// state directory, above the ranges that login and containers are given, so
+// that an escape from a sandbox is nobody.
+func (s store) uid() int {
+	if os.Geteuid() != 0 {
+		return os.Geteuid()
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(s.root))
+	return 0x70000000 + int(h.Sum32()&0xffffff)
+}
+
+// own hands a path to the user that sandboxes run as.
+func (s store) own(path string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return os.Lchown(path, s.uid(), s.uid())
+}
+
+// machine names this machine in a ref.
+func machine() string {
+	for _, path := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
+		if data, err := os.ReadFile(path); err == nil {
+			if id := strings.TrimSpace(string(data)); len(id) >= 12 {
+				return id[:12]
+			}
+		}
+	}
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		return "unknown"
+	}
+	return host
+}
+
+// ref is the backend's own handle: machine, state directory and id.
+func (s store) ref(id string) string {
+	return "local:" + machine() + ":" + filepath.Dir(s.root) + ":" + id
+}
+
+// here checks that a ref is about this machine and state directory. From
+// elsewhere a sandbox can't be seen, and that says nothing about whether it
+// is there.
+func (s store) here(ref, id string) error {
+	if ref == "" || ref == s.ref(id) {
+		return nil
+	}
+	rest, ok := strings.CutPrefix(ref, "local:")
+	where, rest, ok2 := strings.Cut(rest, ":")
+	i := strings.LastIndex(rest, ":")
+	if !ok || !ok2 || i < 0 {
+		return sdk.Invalid("ref", "%q is not a ref of the local backend", clip(ref))
+	}
+	dir, refID := rest[:i], rest[i+1:]
+	if refID != id {
+		return sdk.Invalid("ref", "%q is about %s, not %s", clip(ref), clip(refID), clip(id))
+	}
+	return &sdk.Error{Kind: sdk.ErrUnreachable,
+		Message: fmt.Sprintf("sandbox %s lives on machine %s in %s; this is machine %s and %s", id, clip(where), clip(dir), machine(), filepath.Dir(s.root)),
+		Advice:  "run this on that machine with that state directory"}
+}
+
+// read returns the record of a sandbox of a fleet. An object of another
+// fleet does not exist for this one.
+func (e *Extension) read(target sdk.Target) (record.Record, string, error) {
+	fleet, err := e.fleetOf(target.Fleet)
+	if err != nil {
+		return record.Record{}, "", err
+	}
+	if !sandboxID.MatchString(target.ID) {
+		return record.Record{}, "", sdk.Invalid("id", "%q is not a sandbox id", clip(target.ID))
+	}
+	if e.store.root == "" {
+		return record.Record{}, "", sdk.Errorf(sdk.ErrInvalid, "the backend is not configured")
+	}
+	if err := e.store.here(target.Ref, target.ID); err != nil {
+		return record.Record{}, "", err
+	}
+	dir := e.store.sandbox(target.ID)
+	r, err := record.Read(dir)
+	if errors.Is(err, record.ErrGone) {
+		return r, dir, sdk.Errorf(sdk.ErrNotFound, "%s is not in %s", named(target.ID), filepath.Dir(e.store.root))
+	}
+	if err != nil {
+		return r, dir, &sdk.Error{Kind: sdk.ErrUnreachable, Message: named(target.ID), Err: err}
+	}
+	if r.Identity.Fleet != fleet {
+		return r, dir, sdk.Errorf(sdk.ErrNotFound, "%s is not of fleet %q", named(target.ID), clip(fleet))
+	}
+	return r, dir, nil
+}

@@ -1,0 +1,99 @@
+package record
+
+// The two locks of a sandbox's directory. flock belongs to the open file, so
+// it is inherited with a descriptor and released by the kernel when the last
+// holder dies, however it dies.
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrHeld is returned when another process holds a lock.
+var ErrHeld = errors.New("lock is held")
+
+// Lock takes the record's lock and waits for it. Critical sections are a
+// read and a durable write long.
+func Lock(dir string) (unlock func(), err error) {
+	for {
+		f, err := openLock(filepath.Join(dir, "lock"))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			return nil, fmt.Errorf("%s: %w", dir, ErrGone)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := flock(f, unix.LOCK_EX); err != nil {
+			f.Close()
+			return nil, err
+		}
+		// Whoever held it may have removed the directory meanwhile.
+		if same(f, filepath.Join(dir, "lock")) {
+			return func() { f.Close() }, nil
+		}
+		f.Close()
+	}
+}
+
+// HoldSupervisor takes the supervisor's lock without waiting.
+func HoldSupervisor(dir string) (*os.File, error) {
+	f, err := openLock(filepath.Join(dir, "supervisor.lock"))
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// SupervisorAlive reports whether the supervisor's lock is held.
+func SupervisorAlive(dir string) bool {
+	f, err := os.OpenFile(filepath.Join(dir, "supervisor.lock"), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	// Shared, so that two who look do not see each other.
+	return errors.Is(flock(f, unix.LOCK_SH|unix.LOCK_NB), ErrHeld)
+}
+
+func openLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := chownLike(f, filepath.Dir(path)); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return ErrHeld
+		default:
+			return err
+		}
+	}
+}
+
+func same(f *os.File, path string) bool {
+	held, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	now, err := os.Lstat(path)
+	return err == nil && os.SameFile(held, now)
+}

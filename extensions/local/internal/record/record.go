@@ -1,0 +1,219 @@
+// Package record keeps the record of one sandbox: a JSON file in the
+// sandbox's directory, changed only under a lock and written so that it is
+// either the old one or the new one, on disk, before anyone is told.
+//
+//	<dir>/lock              flock: every writer of record.json
+//	<dir>/supervisor.lock   flock: held for as long as the supervisor lives
+//	<dir>/record.json       temporary file, fsync, rename, fsync of the directory
+//
+// A directory may belong to an unprivileged user that a sandbox runs as, so
+// files in it are opened without following links and read with a bound.
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+	"golang.org/x/sys/unix"
+)
+
+// Format is the version of the record that this program writes. A record
+// with a higher one is refused: an older program must not act on what it
+// does not understand.
+const Format = 1
+
+// maxSize bounds what is read; a profile is far below it.
+const maxSize = 8 << 20
+
+// ErrGone is returned for a directory that holds no record.
+var ErrGone = errors.New("no record")
+
+// Record is what is known about one sandbox. It holds no secret value.
+type Record struct {
+	Format     int               `json:"format"`
+	ID         string            `json:"id"`
+	Identity   sdk.Identity      `json:"identity"`
+	Profile    sdk.Profile       `json:"profile"`
+	Lease      sdk.Lease         `json:"lease"`
+	OnExpiry   sdk.OnExpiry      `json:"on_expiry,omitempty"`
+	CreatedAt  time.Time         `json:"created_at"`
+	Status     sdk.Status        `json:"status"`
+	Reason     string            `json:"reason,omitempty"`
+	Env        map[string]string `json:"env,omitempty"`
+	Secrets    []string          `json:"secrets,omitempty"` // names only
+	Ports      []Port            `json:"ports,omitempty"`
+	Network    string            `json:"network"`         // the egress policy
+	Home       string            `json:"home,omitempty"`  // of the main process's user
+	Image      string            `json:"image,omitempty"` // digest
+	ImageEnv   map[string]string `json:"image_env,omitempty"`
+	SnapshotID string            `json:"snapshot_id,omitempty"`
+	UID        int               `json:"uid"` // what the sandbox runs as on the host
+	Cgroups    []string          `json:"cgroups,omitempty"`
+	Program    string            `json:"program"` // digest of the binary that drives it
+	GVisor     string            `json:"gvisor"`
+	Supervisor Process           `json:"supervisor"`
+}
+
+// Port is one published port.
+type Port struct {
+	Name  string `json:"name"`
+	Guest int    `json:"guest"`
+	Host  int    `json:"host"`
+}
+
+// Process names a process for good: a pid alone may be used again.
+type Process struct {
+	Pid   int    `json:"pid"`
+	Start string `json:"start"` // start time as in /proc/PID/stat
+	Boot  string `json:"boot"`  // boot id
+}
+
+// Path returns the record's path in a sandbox's directory.
+func Path(dir string) string { return filepath.Join(dir, "record.json") }
+
+// Read returns the record of a directory, or ErrGone.
+func Read(dir string) (Record, error) {
+	data, err := readFile(Path(dir))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return Record{}, fmt.Errorf("%s: %w", dir, ErrGone)
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	return Decode(data)
+}
+
+// Decode reads a record.
+func Decode(data []byte) (Record, error) {
+	var version struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(data, &version); err != nil {
+		return Record{}, fmt.Errorf("record: %w", err)
+	}
+	if version.Format > Format {
+		return Record{}, fmt.Errorf("record has format %d and this program knows %d: use the newer sandboxer that wrote it", version.Format, Format)
+	}
+	if version.Format < 1 {
+		return Record{}, fmt.Errorf("record has format %d", version.Format)
+	}
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, fmt.Errorf("record: %w", err)
+	}
+	return r, nil
+}
+
+// Update changes a record under its lock. When change returns an error, or
+// leaves the record as it was, nothing is written.
+func Update(dir string, change func(*Record) error) (Record, error) {
+	unlock, err := Lock(dir)
+	if err != nil {
+		return Record{}, err
+	}
+	defer unlock()
+	r, err := Read(dir)
+	if err != nil {
+		return Record{}, err
+	}
+	before, err := json.Marshal(r)
+	if err != nil {
+		return Record{}, err
+	}
+	if err := change(&r); err != nil {
+		return r, err
+	}
+	after, err := json.Marshal(r)
+	if err != nil {
+		return r, err
+	}
+	if string(before) == string(after) {
+		return r, nil
+	}
+	return r, Write(dir, r)
+}
+
+// Write writes a record durably. The caller holds the lock, or is the
+// directory's maker.
+func Write(dir string, r Record) error {
+	r.Format = Format
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return WriteFile(Path(dir), data, 0o600)
+}
+
+// WriteFile replaces a file durably: temporary file, fsync, rename, fsync of
+// the directory. As root the file gets the directory's owner, who is the one
+// that the supervisor runs as.
+func WriteFile(path string, data []byte, mode os.FileMode) error {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := chownLike(f, dir); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return SyncDir(dir)
+}
+
+// SyncDir makes a rename in a directory durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+func chownLike(f *os.File, dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	return f.Chown(int(owner.Uid), int(owner.Gid))
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxSize)
+	}
+	return data, nil
+}

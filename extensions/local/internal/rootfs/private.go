@@ -1,0 +1,138 @@
+//go:build linux
+
+// Package rootfs makes the file systems of a sandbox: the private root that
+// its supervisor lives in, and the root that the sandbox itself sees (the
+// host's own by allow-list, or an image).
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// The private root's places. They are short because control sockets live
+// below them and a socket's path is limited to 108 bytes.
+const (
+	PrivateSandbox = "/s"    // the sandbox's directory
+	PrivateProgram = "/p"    // this binary and its sidecar names
+	PrivateImage   = "/i"    // the image file, if there is one
+	PrivateRunsc   = "/r"    // runsc's state
+	PrivateBundle  = "/b"    // the OCI bundle
+	PrivateCalls   = "/x"    // files of single calls
+	PrivateLog     = "/l"    // runsc's logs, on a file system of bounded size
+	PrivateRoot    = "/root" // the composed root
+)
+
+// Private describes a private root.
+type Private struct {
+	Scratch string // existing directory to mount on
+	Sandbox string
+	Program string
+	Image   string // empty: compose the host's root
+	Tun     bool   // /dev/net/tun is wanted
+}
+
+// Enter makes the private root in this process's own mount namespace and
+// makes it the root. Nothing else of the host stays reachable: what an
+// allow-list does not name does not exist.
+func (p Private) Enter() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("tmpfs", p.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64m,mode=0755"); err != nil {
+		return fmt.Errorf("mount tmpfs on %s: %w", p.Scratch, err)
+	}
+	at := func(path string) string { return filepath.Join(p.Scratch, path) }
+	for _, dir := range []string{PrivateSandbox, PrivateProgram, PrivateRunsc, PrivateBundle, PrivateCalls, PrivateLog,
+		PrivateRoot, "/proc", "/dev", "/sys", "/tmp", "/old"} {
+		if err := os.Mkdir(at(dir), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("tmpfs", at(PrivateLog), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4m,mode=0700"); err != nil {
+		return fmt.Errorf("mount tmpfs for logs: %w", err)
+	}
+	if err := bind(p.Sandbox, at(PrivateSandbox), false); err != nil {
+		return err
+	}
+	if err := bind(p.Program, at(PrivateProgram), true); err != nil {
+		return err
+	}
+	if p.Image != "" {
+		if err := bind(p.Image, at(PrivateImage), true); err != nil {
+			return err
+		}
+	} else if err := ComposeHost("/", at(PrivateRoot)); err != nil {
+		return fmt.Errorf("compose the host's root: %w", err)
+	}
+	devices := []string{"null", "zero", "full", "random", "urandom"}
+	if p.Tun {
+		devices = append(devices, "net/tun")
+	}
+	for _, name := range devices {
+		if err := bind("/dev/"+name, at("/dev/"+name), false); err != nil {
+			return err
+		}
+	}
+	if err := bind("/sys", at("/sys"), true); err != nil {
+		return err
+	}
+	// Needs a process in the new pid namespace, which this one is.
+	if err := unix.Mount("proc", at("/proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := unix.PivotRoot(p.Scratch, at("/old")); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	if err := unix.Unmount("/old", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("detach the host's root: %w", err)
+	}
+	return os.Remove("/old")
+}
+
+// bind mounts a file or directory, with what is mounted below it, on target,
+// which is made.
+func bind(source, target string, readOnly bool) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		err = os.MkdirAll(target, 0o755)
+	} else {
+		if err = os.MkdirAll(filepath.Dir(target), 0o755); err == nil {
+			var f *os.File
+			if f, err = os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o644); err == nil {
+				f.Close()
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", source, err)
+	}
+	if !readOnly {
+		return nil
+	}
+	// mount_setattr only adds the flag, so flags locked by the owner of the
+	// mount stay as they are.
+	err = unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	if errors.Is(err, unix.ENOSYS) {
+		// Before Linux 5.12. Nothing is ever written below: an overlay lies on
+		// top, and the writer would be an unprivileged user.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make %s read-only: %w", source, err)
+	}
+	return nil
+}

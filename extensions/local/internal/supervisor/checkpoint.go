@@ -1,0 +1,78 @@
+//go:build linux
+
+package supervisor
+
+// Pause, resume and snapshots. They exclude each other.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// The files of a snapshot's content.
+const (
+	UpperName = "upper.tar"
+)
+
+// suspend pauses or resumes. Doing it twice is no error.
+func (s *supervisor) suspend(ctx context.Context, verb string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to := sdk.StatusPaused
+	if verb == "resume" {
+		to = sdk.StatusReady
+	}
+	r, err := record.Read(rootfs.PrivateSandbox)
+	if err != nil {
+		return err
+	}
+	if r.Status == to {
+		return nil
+	}
+	if err := s.runsc.Run(ctx, shortCall, verb, s.config.ID); err != nil {
+		return err
+	}
+	_, err = record.Update(rootfs.PrivateSandbox, func(r *record.Record) error {
+		if r.Status == sdk.StatusReady || r.Status == sdk.StatusPaused {
+			r.Status = to
+		}
+		return nil
+	})
+	return err
+}
+
+// checkpoint writes a snapshot into a directory of the client's and leaves
+// the sandbox as it was.
+func (s *supervisor) checkpoint(ctx context.Context, kind string, deadline time.Duration, dir *os.File) (answer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	spec, err := os.ReadFile(rootfs.PrivateBundle + "/config.json")
+	if err != nil {
+		return answer{}, err
+	}
+	var args []string
+	switch sdk.SnapshotKind(kind) {
+	case sdk.SnapshotMemory:
+		args = []string{"checkpoint", "-leave-running", "-image-path=" + snapshotFD, s.config.ID}
+	case sdk.SnapshotFilesystem:
+		args = []string{"tar", "rootfs-upper", "-file", snapshotFD + "/" + UpperName, s.config.ID}
+	default:
+		return answer{}, fmt.Errorf("no snapshot kind %q", kind)
+	}
+	cmd := s.runsc.Command(ctx, args...)
+	cmd.ExtraFiles = []*os.File{dir}
+	out, err := cmd.CombinedOutput()
+	if err := s.runsc.Explain(ctx, args[0], err, out); err != nil {
+		return answer{}, errors.Join(err)
+	}
+	return answer{Spec: spec}, nil
+}

@@ -1,0 +1,170 @@
+//go:build linux
+
+package supervisor
+
+// Talking to a supervisor, from the side of the client.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotRunning is returned when no supervisor answers.
+var ErrNotRunning = errors.New("the sandbox is not running")
+
+// ErrNoCommand is returned when a command does not exist in the sandbox.
+var ErrNoCommand = errors.New("no such command")
+
+// maxAnswer bounds what a supervisor may say.
+const maxAnswer = 16 << 20
+
+// ask sends one request and waits for the last answer. When the context ends
+// the request is cancelled and its end still awaited: the supervisor kills
+// what it runs and then answers.
+func ask(ctx context.Context, dir string, r request, files []*os.File) (answer, error) {
+	conn, err := dial(dir)
+	if err != nil {
+		return answer{}, err
+	}
+	defer conn.Close()
+	if err := sendRequest(conn, r, files); err != nil {
+		return answer{}, fmt.Errorf("%w: %w", ErrNotRunning, err)
+	}
+	closeAll(files)
+	stop := context.AfterFunc(ctx, func() {
+		_ = conn.CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(execStart + 3*killTime))
+	})
+	defer stop()
+	var a answer
+	if err := json.NewDecoder(io.LimitReader(conn, maxAnswer)).Decode(&a); err != nil {
+		if ctx.Err() != nil {
+			return answer{}, ctx.Err()
+		}
+		return answer{}, fmt.Errorf("the sandbox ended meanwhile: %w", ErrNotRunning)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return a, ctx.Err()
+	case a.NotFound:
+		return a, fmt.Errorf("%w: %s", ErrNoCommand, a.Error)
+	case a.Error != "":
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+// dial connects to the socket through a descriptor of its directory, because
+// a socket's path is limited to 108 bytes and a state directory's is not.
+func dial(dir string) (*net.UnixConn, error) {
+	d, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
+	}
+	defer d.Close()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), socketName), Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
+	}
+	return conn, nil
+}
+
+// Command is a command to run in a sandbox. Streams is consumed: its files are
+// closed on our side once they are handed over.
+type Command struct {
+	Args    []string
+	Env     []string
+	Workdir string
+	User    string
+	Timeout time.Duration
+	Streams [3]*os.File
+}
+
+// Exec runs a command.
+func Exec(ctx context.Context, dir string, c Command) (exitCode int, timedOut bool, err error) {
+	a, err := ask(ctx, dir, request{Op: "exec", Exec: &execRequest{
+		Command: c.Args, Env: c.Env, Workdir: c.Workdir, User: c.User, Timeout: c.Timeout,
+	}}, c.Streams[:])
+	return a.ExitCode, a.TimedOut, err
+}
+
+// Helper runs one of our own helpers inside the sandbox; see package guest.
+func Helper(ctx context.Context, dir string, args []string, streams [3]*os.File) (exitCode int, err error) {
+	a, err := ask(ctx, dir, request{Op: "helper", Args: args}, streams[:])
+	return a.ExitCode, err
+}
+
+// Poke tells a supervisor that the record changed. One that can't be reached
+// looks by itself soon.
+func Poke(dir string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _ = ask(ctx, dir, request{Op: "poke"}, nil)
+}
+
+// Suspend pauses or resumes a sandbox.
+func Suspend(ctx context.Context, dir string, resume bool) error {
+	op := "pause"
+	if resume {
+		op = "resume"
+	}
+	_, err := ask(ctx, dir, request{Op: op}, nil)
+	return err
+}
+
+// Checkpoint writes a snapshot of a kind into a directory and returns the OCI
+// spec that a memory snapshot can be restored with.
+func Checkpoint(ctx context.Context, dir, kind string, deadline time.Duration, to *os.File) ([]byte, error) {
+	a, err := ask(ctx, dir, request{Op: "snapshot", Kind: kind, Deadline: deadline}, []*os.File{to})
+	return a.Spec, err
+}
+
+// Kill ends a supervisor, and with it its sandbox, and returns when both are
+// gone.
+func Kill(ctx context.Context, dir string) error {
+	for {
+		held, err := record.HoldSupervisor(dir)
+		if err == nil {
+			held.Close()
+			return nil
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, record.ErrHeld) {
+			return err
+		}
+		// Whoever holds the lock leaves its name here first of all. Until then
+		// it is still being started.
+		if p, err := readSelf(dir); err == nil {
+			if err := p.Kill(ctx); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the supervisor does not end: %w", ctx.Err())
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func readSelf(dir string) (p record.Process, err error) {
+	f, err := os.OpenFile(filepath.Join(dir, selfName), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return p, err
+	}
+	defer f.Close()
+	return p, json.NewDecoder(io.LimitReader(f, 4096)).Decode(&p)
+}

@@ -1,0 +1,225 @@
+//go:build linux
+
+package supervisor
+
+// Commands in the sandbox.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
+)
+
+// Deadlines of what surrounds a command; a command itself may take as long
+// as its timeout says.
+const (
+	execStart = 15 * time.Second
+	killTime  = 10 * time.Second
+	shortCall = 20 * time.Second
+)
+
+// call is the set of files of one call to runsc.
+type call string
+
+func (s *supervisor) newCall() call {
+	s.callMu.Lock()
+	defer s.callMu.Unlock()
+	s.calls++
+	return call(rootfs.PrivateCalls + "/" + strconv.FormatInt(s.calls, 10))
+}
+
+func (c call) process() string { return string(c) + ".json" }
+func (c call) pid() string     { return string(c) + ".pid" }
+func (c call) log() string     { return string(c) + ".log" }
+
+func (c call) write(p ociProcess) error {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	// A file, so that neither environment nor arguments are on a command line
+	// that the host's users can read.
+	return os.WriteFile(c.process(), data, 0o600)
+}
+
+func (c call) remove() {
+	for _, path := range []string{c.process(), c.pid(), c.log()} {
+		_ = os.Remove(path)
+	}
+}
+
+// exec runs a command. The files are its standard streams.
+func (s *supervisor) exec(ctx context.Context, r execRequest, files [3]*os.File) (answer, error) {
+	process := ociProcess{Args: r.Command, Env: r.Env, Cwd: r.Workdir}
+	user, err := s.user(ctx, r.User)
+	if err != nil {
+		return answer{}, err
+	}
+	process.User = user
+	process.Capabilities = capabilities(user.UID)
+	if process.Cwd == "" {
+		process.Cwd = s.config.Process.Workdir
+	}
+	return s.run(ctx, process, r.Timeout, files)
+}
+
+// execHelper runs one of our own helpers with a client's streams.
+func (s *supervisor) execHelper(ctx context.Context, args []string, files [3]*os.File) (answer, error) {
+	process := ociProcess{
+		Args: append([]string{guest.Argv0}, args...), Cwd: "/", Env: []string{"PATH=" + defaultPath},
+		Capabilities: allCapabilities(),
+	}
+	return s.run(ctx, process, 0, files, "-exec-fd=3")
+}
+
+// run runs a process and kills everything of it when its time or the
+// client's interest ends.
+func (s *supervisor) run(ctx context.Context, process ociProcess, timeout time.Duration, files [3]*os.File, flags ...string) (answer, error) {
+	call := s.newCall()
+	defer call.remove()
+	if err := call.write(process); err != nil {
+		return answer{}, err
+	}
+	driver := s.runsc
+	driver.Log, driver.DebugLog = call.log(), ""
+	args := append([]string{"exec", "-process=" + call.process(), "-internal-pid-file=" + call.pid()}, flags...)
+	// Its context is not the client's: killing this process would leave the
+	// one in the sandbox running.
+	cmd := driver.Command(context.Background(), append(args, s.config.ID)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[1], files[2]
+	cmd.ExtraFiles = []*os.File{s.program}
+	if err := cmd.Start(); err != nil {
+		return answer{}, err
+	}
+	// The reader of a stream waits for the last copy of its other end.
+	closeAll(files[:])
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+
+	var expired <-chan time.Time
+	if timeout > 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	var result answer
+	select {
+	case err := <-ended:
+		return s.outcome(call, driver, cmd, err)
+	case <-expired:
+		result.TimedOut = true
+	case <-ctx.Done():
+	}
+	return result, s.kill(call, cmd, ended)
+}
+
+// outcome tells a command that failed from one that could not be started.
+func (s *supervisor) outcome(call call, driver runsc.Driver, cmd *exec.Cmd, err error) (answer, error) {
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return answer{}, err
+	}
+	code := cmd.ProcessState.ExitCode()
+	if code == -1 {
+		return answer{}, fmt.Errorf("runsc exec ended by a signal: %w", err)
+	}
+	if code != runsc.FailureCode {
+		return answer{ExitCode: code}, nil
+	}
+	if _, err := os.Stat(call.pid()); err == nil {
+		return answer{ExitCode: code}, nil // the command's own 128
+	}
+	why := driver.LastErrors()
+	return answer{NotFound: strings.Contains(why, "no such file") || strings.Contains(why, "not found")}, errors.New(why)
+}
+
+// kill ends a command's whole tree in the sandbox and waits for its end.
+func (s *supervisor) kill(call call, cmd *exec.Cmd, ended <-chan error) error {
+	deadline := time.After(execStart)
+	var pid string
+	// The pid file appears when the command has started. There is no event
+	// for it that could not be missed, so look until it is there.
+	for pid == "" {
+		if data, err := os.ReadFile(call.pid()); err == nil {
+			pid = strings.TrimSpace(string(data))
+		}
+		if pid != "" {
+			break
+		}
+		select {
+		case <-ended:
+			return nil
+		case <-deadline:
+			_ = cmd.Process.Kill()
+			<-ended
+			return errors.New("the command did not start, so it can't be ended")
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	if _, err := s.helper(ctx, killTime, nil, "kill", pid); err != nil {
+		// No memory for a helper, for one: the command itself at least.
+		if err2 := s.runsc.Run(ctx, killTime, "kill", "-pid="+pid, s.config.ID, "KILL"); err2 != nil {
+			return errors.Join(err, err2)
+		}
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(killTime):
+		_ = cmd.Process.Kill()
+		<-ended
+		return fmt.Errorf("process %s in the sandbox did not end", pid)
+	}
+}
+
+// user resolves a user in the sandbox's own database.
+func (s *supervisor) user(ctx context.Context, name string) (ociUser, error) {
+	p := s.config.Process
+	if name == "" {
+		return ociUser{UID: p.UID, GID: p.GID, Groups: p.Groups}, nil
+	}
+	if user, ok := numericUser(name); ok {
+		return user, nil
+	}
+	if name == "root" {
+		return ociUser{}, nil
+	}
+	out, err := s.helper(ctx, shortCall, nil, "user", name)
+	if err != nil {
+		return ociUser{}, fmt.Errorf("user %q: %w", name, err)
+	}
+	var user guest.User
+	if err := json.NewDecoder(bytes.NewReader(out)).Decode(&user); err != nil {
+		return ociUser{}, fmt.Errorf("user %q: %w", name, err)
+	}
+	return ociUser{UID: user.UID, GID: user.GID, Groups: user.Groups}, nil
+}
+
+// numericUser reads uid or uid:gid. A uid alone has itself as its group.
+func numericUser(name string) (ociUser, bool) {
+	uidText, gidText, both := strings.Cut(name, ":")
+	uid, err := strconv.ParseUint(uidText, 10, 32)
+	if err != nil {
+		return ociUser{}, false
+	}
+	gid := uid
+	if both {
+		if gid, err = strconv.ParseUint(gidText, 10, 32); err != nil {
+			return ociUser{}, false
+		}
+	}
+	return ociUser{UID: uint32(uid), GID: uint32(gid)}, true
+}

@@ -1,0 +1,72 @@
+//go:build linux
+
+package supervisor
+
+// Published ports. The listener was made by the client in the host's network
+// namespace and handed to us; each connection is carried into the sandbox
+// through runsc's control socket, so nothing of the host's network is changed
+// and no privilege is needed.
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+// maxForwards bounds the connections of one port that are open at a time.
+const maxForwards = 256
+
+func (s *supervisor) forward(listener *net.TCPListener, port int) {
+	slots := make(chan struct{}, maxForwards)
+	for {
+		slots <- struct{}{}
+		conn, err := listener.AcceptTCP()
+		if err != nil {
+			<-slots
+			fmt.Fprintln(os.Stderr, "accept on a published port:", err)
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		go func() {
+			defer func() { <-slots }()
+			if err := s.carry(conn, port); err != nil {
+				fmt.Fprintf(os.Stderr, "connection to port %d: %v\n", port, err)
+			}
+		}()
+	}
+}
+
+func (s *supervisor) carry(outside *net.TCPConn, port int) error {
+	defer outside.Close()
+	call := s.newCall()
+	path := string(call) + ".sock"
+	defer os.Remove(path)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	if err := s.runsc.Run(context.Background(), shortCall, "port-forward", "-stream="+path, s.config.ID, strconv.Itoa(port)); err != nil {
+		return err
+	}
+	_ = listener.SetDeadline(time.Now().Add(time.Second)) // it has connected by now
+	inside, err := listener.AcceptUnix()
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(inside, outside)
+		_ = inside.CloseWrite()
+	}()
+	_, _ = io.Copy(outside, inside)
+	_ = outside.CloseWrite()
+	<-done
+	return nil
+}

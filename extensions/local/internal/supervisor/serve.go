@@ -1,0 +1,92 @@
+//go:build linux
+
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
+)
+
+func listen() (*net.UnixListener, error) {
+	path := rootfs.PrivateSandbox + "/" + socketName
+	_ = os.Remove(path)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	return listener, os.Chmod(path, 0o600)
+}
+
+// accept serves clients until the process ends.
+func (s *supervisor) accept() {
+	for {
+		conn, err := s.socket.AcceptUnix()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "accept:", err)
+			time.Sleep(100 * time.Millisecond) // out of descriptors, for one
+			continue
+		}
+		go s.handle(conn)
+	}
+}
+
+// handle serves one request. The context ends when the client goes away.
+func (s *supervisor) handle(conn *net.UnixConn) {
+	defer conn.Close()
+	r, files, err := receiveRequest(conn)
+	if err != nil {
+		return
+	}
+	defer closeAll(files)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		// Clients say nothing after the request, so any end of the read is
+		// the end of the client.
+		_, _ = conn.Read(make([]byte, 1))
+		cancel()
+	}()
+	result, err := s.do(ctx, r, files)
+	if err != nil {
+		result.Error = err.Error()
+	}
+	result.Done = true
+	_ = conn.SetWriteDeadline(time.Now().Add(requestTime))
+	_ = json.NewEncoder(conn).Encode(result)
+}
+
+func (s *supervisor) do(ctx context.Context, r request, files []*os.File) (answer, error) {
+	switch r.Op {
+	case "poke":
+		select {
+		case s.poke <- struct{}{}:
+		default: // a look is due already
+		}
+		return answer{}, nil
+	case "exec":
+		if r.Exec == nil || len(files) != 3 {
+			return answer{}, errors.New("exec wants a command and three descriptors")
+		}
+		return s.exec(ctx, *r.Exec, [3]*os.File(files))
+	case "helper":
+		if len(files) != 3 {
+			return answer{}, errors.New("helper wants three descriptors")
+		}
+		return s.execHelper(ctx, r.Args, [3]*os.File(files))
+	case "pause", "resume":
+		return answer{}, s.suspend(ctx, r.Op)
+	case "snapshot":
+		if len(files) != 1 {
+			return answer{}, errors.New("snapshot wants a directory")
+		}
+		return s.checkpoint(ctx, r.Kind, r.Deadline, files[0])
+	}
+	return answer{}, fmt.Errorf("no operation %q", r.Op)
+}

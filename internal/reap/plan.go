@@ -37,6 +37,9 @@ const (
 	ReasonExpired    = "expired"    // its deadline has passed
 	ReasonUnfinished = "unfinished" // a destroy has begun and not ended
 	ReasonRetention  = "retention"  // a snapshot's retention has ended
+	// ReasonReappeared is one of the above for a thing of which the ledger
+	// says that it was seen gone.
+	ReasonReappeared = "reappeared"
 )
 
 // Item is one thing that a sweep would remove.
@@ -48,6 +51,9 @@ type Item struct {
 	Owner     string    `json:"owner,omitempty"`
 	ExpiresAt time.Time `json:"expires_at"`
 	Reason    string    `json:"reason"`
+
+	// closed is where the log stood when it said that the thing is gone.
+	closed int64
 }
 
 // Options are the options of [Reaper.Plan].
@@ -107,6 +113,12 @@ func (r *Reaper) Plan(ctx context.Context, opts Options) (Selection, error) {
 			selection.Items = append(selection.Items, Item{
 				Kind: KindSnapshot, ID: s.ID, Backend: s.Backend, Profile: s.Profile, Owner: s.Owner, ExpiresAt: s.ExpiresAt, Reason: ReasonRetention,
 			})
+		}
+	}
+	for i, item := range selection.Items {
+		// A log that can't be read says nothing about its thing's end.
+		if record, err := r.ledger.Get(ctx, item.ID); err == nil && record.Known() && !record.Open {
+			selection.Items[i].Reason, selection.Items[i].closed = ReasonReappeared, record.Sequence
 		}
 	}
 	slices.SortFunc(selection.Items, func(a, b Item) int {

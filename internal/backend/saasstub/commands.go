@@ -121,19 +121,12 @@ func (s honest) RunCommand(ctx context.Context, id string, req CommandRequest) (
 		return CommandResult{}, err
 	}
 	maps.Copy(b.Env, req.Env)
-	running, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	timedOut := errors.New("timed out")
-	if req.Timeout > 0 {
-		go func() {
-			if s.options.Clock.Sleep(running, req.Timeout) == nil {
-				cancel(timedOut)
-			}
-		}()
-	}
 	p := &process{
-		ctx: running, clock: s.options.Clock, files: inBox{s, id}, env: b.Env, dir: cmp.Or(req.Workdir, b.Workdir),
+		ctx: ctx, clock: s.options.Clock, files: inBox{s, id}, env: b.Env, dir: cmp.Or(req.Workdir, b.Workdir),
 		stdin: req.Stdin, stdout: req.Stdout, stderr: req.Stderr,
+	}
+	if req.Timeout > 0 {
+		p.deadline = s.options.Clock.Now().Add(req.Timeout)
 	}
 	if p.stdin == nil {
 		p.stdin = strings.NewReader("")
@@ -146,7 +139,7 @@ func (s honest) RunCommand(ctx context.Context, id string, req CommandRequest) (
 	}
 	code, err := p.run(req.Command)
 	switch {
-	case context.Cause(running) == timedOut:
+	case errors.Is(err, errTimedOut):
 		return CommandResult{TimedOut: true}, nil
 	case err != nil:
 		return CommandResult{}, err

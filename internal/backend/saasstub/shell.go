@@ -45,7 +45,11 @@ type process struct {
 	dir            string
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	// deadline ends the command; zero is none. Sleeping is all that takes time.
+	deadline time.Time
 }
+
+var errTimedOut = errors.New("timed out")
 
 // exited carries an exit code out of a script.
 type exited int
@@ -193,6 +197,9 @@ func (p *process) sleep(arguments []string) (int, error) {
 		if d, err = time.ParseDuration(text + "s"); err != nil {
 			return 2, p.complain("sleep: %q is no time", text)
 		}
+	}
+	if left := p.deadline.Sub(p.clock.Now()); !p.deadline.IsZero() && d >= left {
+		return 0, cmp.Or(p.clock.Sleep(p.ctx, left), errTimedOut)
 	}
 	return 0, p.clock.Sleep(p.ctx, d)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -28,6 +29,7 @@ type Options struct {
 	Getenv   func(string) string             // nil is os.Getenv
 	Builtins map[string]func() sdk.Extension // extensions within this program, by name
 	Budgets  lifecycle.Budgets               // zero fields are the defaults
+	Logger   hclog.Logger                    // gets the extensions' log lines; nil drops them
 	// Load reads the configuration that lies under the provider block; nil is
 	// [config.Load].
 	Load func() (config.Config, error)

@@ -21,8 +21,8 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
-// renewSlack is the time between two looks at the clock that does not count
-// as "less was granted".
+// renewSlack is what does not count when two lives are compared: the state
+// holds seconds, and time passes between two looks at the clock.
 const renewSlack = 2 * time.Second
 
 // ModifyPlan decides what a plan does with a sandbox: make, keep, extend,
@@ -266,7 +266,7 @@ func (m *sandboxModel) lived() time.Duration {
 	if ttl := durationOf(m.TTL); ttl > 0 {
 		return ttl
 	}
-	return timeOf(m.ExpiresAt).Sub(timeOf(m.CreatedAt))
+	return timeOf(m.ExpiresAt).Sub(timeOf(m.CreatedAt)) + renewSlack
 }
 
 // planLease plans an extension in place where the ttl was raised or little is

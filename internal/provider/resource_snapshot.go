@@ -240,5 +240,5 @@ func (m *snapshotModel) retained() time.Duration {
 	if ttl := durationOf(m.TTL); ttl > 0 {
 		return ttl
 	}
-	return timeOf(m.ExpiresAt).Sub(timeOf(m.CreatedAt))
+	return timeOf(m.ExpiresAt).Sub(timeOf(m.CreatedAt)) + renewSlack
 }

@@ -4,6 +4,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 )
@@ -43,7 +45,7 @@ func Serve(ctx context.Context, version string, debug bool) error {
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 
-	served := New(Options{Version: version})
+	served := New(Options{Version: version, Logger: hostLogger(os.Getenv)})
 	if !debug {
 		watching, stop := context.WithCancel(ctx)
 		defer stop()
@@ -61,4 +63,15 @@ func Serve(ctx context.Context, version string, debug bool) error {
 	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceAfterServe)
 	defer cancel()
 	return errors.Join(err, served.Close(cleaning))
+}
+
+// hostLogger writes the extensions' log lines to standard error, from where
+// Terraform takes them into its own log, at the level that the user asked
+// Terraform for.
+func hostLogger(getenv func(string) string) hclog.Logger {
+	level := cmp.Or(getenv("TF_LOG_PROVIDER_SANDBOXER"), getenv("TF_LOG_PROVIDER"), getenv("TF_LOG"))
+	if level == "" {
+		return hclog.NewNullLogger()
+	}
+	return hclog.New(&hclog.LoggerOptions{Name: "extension", Level: hclog.LevelFromString(level), Output: os.Stderr, JSONFormat: true})
 }

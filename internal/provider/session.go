@@ -61,7 +61,7 @@ func newSession(opts Options, block config.Config, unknown []string) *session {
 			return nil, fmt.Errorf("load the configuration: %w", err)
 		}
 		runtime, err := config.Open(config.Merge(base, block), config.Options{
-			Clock: opts.Clock, Getenv: opts.Getenv, Builtins: opts.Builtins, Budgets: opts.Budgets,
+			Clock: opts.Clock, Getenv: opts.Getenv, Builtins: opts.Builtins, Budgets: opts.Budgets, Logger: opts.Logger,
 		})
 		if err != nil {
 			return nil, err

@@ -111,13 +111,15 @@ func joined(err error) []error {
 	return parts
 }
 
-// sentence begins with a capital letter and ends with a full stop.
+// sentence begins with a capital letter, unless with an attribute's path, and
+// ends with a full stop.
 func sentence(text string) string {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return text
 	}
-	if first := text[0]; first >= 'a' && first <= 'z' {
+	word, _, _ := strings.Cut(text, " ")
+	if first := text[0]; first >= 'a' && first <= 'z' && !strings.HasSuffix(word, ":") {
 		text = string(first-'a'+'A') + text[1:]
 	}
 	if last := text[len(text)-1]; last != '.' && last != '!' && last != ')' && !strings.Contains(text, "\n") {

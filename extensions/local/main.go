@@ -15,6 +15,7 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/plugin"
 )
 
 func main() {
@@ -31,6 +32,6 @@ func main() {
 	case name == guest.Argv0:
 		os.Exit(guest.Main(os.Args))
 	default:
-		_ = extension.New(extension.Options{})
+		plugin.Serve(extension.New(extension.Options{}))
 	}
 }

@@ -104,7 +104,7 @@ func check(b *builder, root *value) (sdk.Profile, error) {
 		root = &value{kind: kindObject, at: root.at}
 	}
 	plain := c.value(&document, root, "")
-	if len(b.faults) > 0 {
+	if root.kind != kindObject {
 		return sdk.Profile{}, b.faults.Err()
 	}
 	var p sdk.Profile
@@ -117,8 +117,13 @@ func check(b *builder, root *value) (sdk.Profile, error) {
 		b.add(root.at, "", "%s", err)
 		return sdk.Profile{}, b.faults.Err()
 	}
+	shape := slices.Clone(b.faults)
 	for _, problem := range sandbox.ValidateProfile(p) {
-		b.add(c.locate(problem.Path), problem.Path, "%s", problem.Message)
+		// What has the wrong shape was left out of p; what the rules say
+		// about its absence would mislead.
+		if !slices.ContainsFunc(shape, func(f fault.Fault) bool { return related(f.Path, problem.Path) }) {
+			b.add(c.locate(problem.Path), problem.Path, "%s", problem.Message)
+		}
 	}
 	if err := b.faults.Err(); err != nil {
 		return sdk.Profile{}, err
@@ -129,6 +134,15 @@ func check(b *builder, root *value) (sdk.Profile, error) {
 		b.add(root.at, "", "%s", err)
 	}
 	return canonical, b.faults.Err()
+}
+
+// related reports whether one attribute is the other or within it.
+func related(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	rest, within := strings.CutPrefix(b, a)
+	return within && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // resolvePaths makes the paths of a profile absolute.

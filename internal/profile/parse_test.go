@@ -114,6 +114,8 @@ func TestFaultsHaveAPlace(t *testing.T) {
 		{"missing port", JSON, "{\n  \"name\": \"a\",\n  \"ready\": {\"tcp\": {}}\n}", []string{"3:20: ready.tcp.port: is required"}},
 		{"several at once", YAML, "name: a\nworkdir: rel\nuser: a b\nlimits: { memory: 5 apples }\n", []string{
 			"2:10: workdir: clean absolute path", "3:7: user: not a user", "4:19: limits.memory: not a size"}},
+		{"shape and rules at once", YAML, "name: a\nlimitz: {}\nworkdir: rel\nready: { htp: {} }\n", []string{
+			"2:1: limitz: no such attribute", "3:10: workdir: clean absolute path", "4:10: ready.htp: did you mean \"http\"?"}},
 		{"semantic fault within a list", HCL, "name = \"a\"\nsetup = [\n  [\"/ok\"],\n  [],\n]\n", []string{"4:3: setup[1]: an empty command"}},
 		{"semantic fault of a pair", YAML, "name: a\nimage: b\ntemplate: c\n", []string{"3:11: template: made from one thing"}},
 		{"default over maximum", HCL, "name = \"a\"\nttl = { default = \"2h\", max = \"1h\" }\n", []string{"2:19: ttl.default: longer than ttl.max"}},

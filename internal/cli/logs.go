@@ -1,0 +1,34 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
+)
+
+func (a *app) logsCommand() *cobra.Command {
+	var opts lifecycle.LogsOptions
+	cmd := &cobra.Command{
+		Use:   "logs ID",
+		Short: "Show what a sandbox's main process wrote",
+		Args:  exactly("the id of a sandbox"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := sandboxID(args[0]); err != nil {
+				return err
+			}
+			if opts.Tail < 0 {
+				return usage("--tail %d is less than zero", opts.Tail)
+			}
+			opts.Output = a.Stdout
+			return a.use(func(runtime *config.Runtime) error { return runtime.Manager.Logs(cmd.Context(), args[0], opts) })
+		},
+	}
+	backendFlag(cmd, &opts.Backend, whereItIs)
+	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on until the sandbox ends")
+	cmd.Flags().IntVar(&opts.Tail, "tail", 0, "only the last `LINES` (default: all that is kept)")
+	return cmd
+}

@@ -1,0 +1,135 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/reap"
+)
+
+func (a *app) reapCommand() *cobra.Command {
+	var opts reap.Options
+	var every durationFlag
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "reap",
+		Short: "Remove what is past its time",
+		Long: "Remove the sandboxes of the fleet that are past their deadline, destroys that did not end, and snapshots past their " +
+			"retention. What is extended meanwhile stays. One that fails stops no other; the exit code is then 3, as it is when " +
+			"a backend could not be asked.\n\n" +
+			"With --every it goes on until it is told to end; with JSON it prints one line for each sweep.",
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Max < 0 {
+				return usage("--max %d is less than zero", opts.Max)
+			}
+			return a.use(func(runtime *config.Runtime) error {
+				reaper := reap.New(runtime.Manager, runtime.Ledger)
+				switch {
+				case dryRun:
+					selection, err := reaper.Plan(cmd.Context(), opts)
+					if err != nil {
+						return err
+					}
+					return a.printSelection(selection, runtime.Manager.Now())
+				case every > 0:
+					return a.reapEvery(cmd.Context(), reaper, time.Duration(every), opts, runtime)
+				}
+				report, err := reaper.Sweep(cmd.Context(), opts)
+				if printing := a.printReport(report, runtime.Manager.Now()); printing != nil {
+					return printing
+				}
+				if err != nil {
+					return err
+				}
+				return unclean(report)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	backendFlag(cmd, &opts.Backend, allOfThem)
+	flags.BoolVar(&dryRun, "dry-run", false, "only show what would be removed")
+	flags.Var(&every, "every", "sweep again after this long, until told to end")
+	flags.IntVar(&opts.Max, "max", 0, "at most this `NUMBER` in one sweep, the longest overdue first (default: all)")
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "every")
+	a.printsData(cmd)
+	return cmd
+}
+
+// reapEvery sweeps until it is told to end, which is no failure.
+func (a *app) reapEvery(ctx context.Context, reaper *reap.Reaper, every time.Duration, opts reap.Options, runtime *config.Runtime) error {
+	var printing error
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	err := reaper.Every(ctx, every, opts, func(report reap.Report, err error) {
+		if err != nil {
+			a.note("error: %s", explain(err, runtime.Manager.Now()))
+		}
+		if a.format == formatJSON {
+			// One line for each sweep, so that a reader needs no end.
+			printing = json.NewEncoder(a.Stdout).Encode(report)
+		} else if len(report.Results) > 0 || !report.Clean() {
+			printing = a.printReport(report, runtime.Manager.Now())
+		}
+		if printing != nil {
+			stop()
+		}
+	})
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return errors.Join(printing, err)
+}
+
+func (a *app) printSelection(selection reap.Selection, now time.Time) error {
+	a.noteIncomplete(selection.Unreachable, selection.Unreadable)
+	rows := [][]string{{"ID", "KIND", "REASON", "PROFILE", "BACKEND", "EXPIRED", "OWNER"}}
+	for _, item := range selection.Items {
+		rows = append(rows, []string{item.ID, item.Kind, item.Reason, item.Profile, item.Backend, when(item.ExpiresAt, now), item.Owner})
+	}
+	if selection.Postponed > 0 {
+		a.note("%d more are due and over the bound", selection.Postponed)
+	}
+	if err := a.print(selection, rows); err != nil {
+		return err
+	}
+	if len(selection.Unreachable)+len(selection.Unreadable) > 0 {
+		return exitError{code: exitLeft}
+	}
+	return nil
+}
+
+func (a *app) printReport(report reap.Report, now time.Time) error {
+	a.noteIncomplete(report.Unreachable, report.Unreadable)
+	rows := [][]string{{"ID", "KIND", "REASON", "PROFILE", "BACKEND", "EXPIRED", "OUTCOME"}}
+	for _, result := range report.Results {
+		rows = append(rows, []string{result.ID, result.Kind, result.Reason, result.Profile, result.Backend, when(result.ExpiresAt, now), result.Outcome})
+		if result.Detail != "" {
+			a.note("%s: %s: %s", result.ID, result.Outcome, result.Detail)
+		}
+	}
+	if report.PruneError != "" {
+		a.note("warning: old logs could not be removed: %s", report.PruneError)
+	}
+	if report.Postponed > 0 {
+		a.note("%d more are due and over the bound", report.Postponed)
+	}
+	a.note("%d removed, %d were gone, %d skipped, %d failed", report.Removed, report.Gone, report.Skipped, report.Failed)
+	return a.print(report, rows)
+}
+
+// unclean is the exit code of a sweep that left something; it has been said.
+func unclean(report reap.Report) error {
+	if report.Clean() {
+		return nil
+	}
+	return exitError{code: exitLeft}
+}

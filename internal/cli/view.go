@@ -1,0 +1,111 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cli
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// printSandbox prints one sandbox.
+func (a *app) printSandbox(s lifecycle.Sandbox, now time.Time) error {
+	return a.print(s, facts(
+		"ID", s.ID,
+		"STATUS", statusOf(s),
+		"REASON", s.Reason,
+		"UNREACHABLE", s.Unreachable,
+		"PROFILE", strings.Trim(s.Profile+"@"+s.ProfileRevision, "@"),
+		"SNAPSHOT", s.Snapshot,
+		"BACKEND", s.Backend,
+		"REF", s.Ref,
+		"FLEET", s.Fleet,
+		"CREATED", moment(s.CreatedAt, now),
+		"EXPIRES", moment(s.ExpiresAt, now),
+		"AT MOST", moment(s.MaxExpiresAt, now),
+		"ON EXPIRY", string(s.OnExpiry),
+		"EXPIRY SNAPSHOT", s.ExpirySnapshotID,
+		"GUARDS", guards(s.Guards),
+		"OWNER", s.Owner,
+		"TASK", s.Task,
+		"RUN", s.Run,
+		"ACTOR", s.Actor,
+		"LABELS", labels(s.Labels),
+		"ENDPOINTS", labels(s.Endpoints),
+	))
+}
+
+// printSandboxes prints a listing.
+func (a *app) printSandboxes(list []lifecycle.Sandbox, now time.Time) error {
+	rows := [][]string{{"ID", "STATUS", "PROFILE", "BACKEND", "EXPIRES", "OWNER", "TASK"}}
+	for _, s := range list {
+		rows = append(rows, []string{s.ID, statusOf(s), s.Profile, s.Backend, when(s.ExpiresAt, now), s.Owner, s.Task})
+	}
+	return a.print(list, rows)
+}
+
+// statusOf marks what could not be asked about, and what this ledger has no
+// record of.
+func statusOf(s lifecycle.Sandbox) string {
+	status := string(s.Status)
+	if s.Unreachable != "" {
+		status += "? (unreachable)"
+	}
+	if !s.Known {
+		status += " (not in this ledger)"
+	}
+	return status
+}
+
+func guards(list []sdk.Guard) string {
+	var names []string
+	for _, guard := range list {
+		names = append(names, string(guard))
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// printSnapshot prints one snapshot.
+func (a *app) printSnapshot(s lifecycle.Snapshot, now time.Time) error {
+	return a.print(s, facts(
+		"ID", s.ID,
+		"KIND", string(s.Kind),
+		"SANDBOX", s.SandboxID,
+		"PROFILE", strings.Trim(s.Profile+"@"+s.ProfileRevision, "@"),
+		"BACKEND", s.Backend,
+		"REF", s.Ref,
+		"FLEET", s.Fleet,
+		"CREATED", moment(s.CreatedAt, now),
+		"EXPIRES", moment(s.ExpiresAt, now),
+		"SIZE", bytes(s.Size),
+		"DIGEST", s.Digest,
+		"CONTAINS SECRETS", strconv.FormatBool(s.ContainsSecrets),
+		"LOST", strings.Join(s.Lost, ", "),
+		"OWNER", s.Owner,
+		"LABELS", labels(s.Labels),
+	))
+}
+
+// printSnapshots prints a listing of snapshots.
+func (a *app) printSnapshots(list []lifecycle.Snapshot, now time.Time) error {
+	rows := [][]string{{"ID", "KIND", "SANDBOX", "PROFILE", "BACKEND", "SIZE", "EXPIRES"}}
+	for _, s := range list {
+		rows = append(rows, []string{s.ID, string(s.Kind), s.SandboxID, s.Profile, s.Backend, bytes(s.Size), when(s.ExpiresAt, now)})
+	}
+	return a.print(list, rows)
+}
+
+// noteIncomplete says what a listing could not see.
+func (a *app) noteIncomplete(unreachable map[string]string, unreadable []string) {
+	for _, name := range sortedKeys(unreachable) {
+		a.note("warning: backend %s could not be asked: %s", name, unreachable[name])
+	}
+	for _, log := range unreadable {
+		a.note("warning: a log of the ledger can't be read: %s", log)
+	}
+}

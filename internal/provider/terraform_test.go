@@ -93,7 +93,11 @@ func (w *world) terraform() *run {
 // start starts a run without configuring the provider.
 func (w *world) start() *run {
 	w.t.Helper()
-	served := New(w.options())
+	return w.startWith(New(w.options()))
+}
+
+func (w *world) startWith(served *Provider) *run {
+	w.t.Helper()
 	w.t.Cleanup(func() { _ = served.Close(context.Background()) })
 	server, err := providerserver.NewProtocol6WithError(served)()
 	r := &run{t: w.t, ctx: context.Background(), server: server}

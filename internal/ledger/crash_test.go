@@ -28,8 +28,8 @@ import (
 // repeats a run.
 func TestNothingAcknowledgedIsLostWhenProcessesAreKilled(t *testing.T) {
 	const processes, logs = 4, 6
-	kills := number(t, "LEDGER_KILLS", 24)
-	seed := number(t, "LEDGER_SEED", int(time.Now().UnixNano()))
+	kills := fromEnv(t, "LEDGER_KILLS", 24)
+	seed := fromEnv(t, "LEDGER_SEED", int(time.Now().UnixNano()))
 	t.Logf("LEDGER_SEED=%d LEDGER_KILLS=%d", seed, kills)
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 
@@ -88,7 +88,7 @@ func TestNothingAcknowledgedIsLostWhenProcessesAreKilled(t *testing.T) {
 	t.Logf("%d events acknowledged, %d written", len(acknowledged), len(written))
 }
 
-func number(t *testing.T, variable string, standard int) int {
+func fromEnv(t *testing.T, variable string, standard int) int {
 	n, err := strconv.Atoi(cmp.Or(os.Getenv(variable), strconv.Itoa(standard)))
 	if err != nil {
 		t.Fatal(err)

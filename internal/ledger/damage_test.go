@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
@@ -54,6 +55,47 @@ func TestATornLastLineIsCutOffAtEveryByte(t *testing.T) {
 	}
 }
 
+// Readers take no lock. What they see of an append that cuts a torn line off
+// and writes over it must never pass for damage.
+func TestReadersDoNotMistakeARecoveryForDamage(t *testing.T) {
+	l, id, _, content := damageable(t)
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			other := New(l.Dir(), l.clock)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if r, err := other.Get(t.Context(), id); err != nil || r.Sequence < 2 {
+					t.Errorf("sequence %d, %v", r.Sequence, err)
+					return
+				}
+			}
+		})
+	}
+	for round := range 100 {
+		// What a writer leaves that is killed in the middle of its line.
+		err := l.withLog(t.Context(), id, false, func(log *os.File) error {
+			end := int64(lastLine(content))
+			_, err := log.WriteAt(content[end:len(content)-1-round], end)
+			return errors.Join(log.Truncate(int64(len(content)-1-round)), err)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		message := strings.Repeat("m", round*17%maxMessage)
+		if _, r, err := l.Append(t.Context(), id, always(Event{Type: Failed, Message: message})); err != nil || r.Sequence != 3 {
+			t.Fatalf("sequence %d, %v", r.Sequence, err)
+		}
+	}
+	close(stop)
+	readers.Wait()
+}
+
 func TestATornFirstLineIsNoLog(t *testing.T) {
 	l, id, _, content := damageable(t)
 	first := bytes.IndexByte(content, '\n')
@@ -92,7 +134,8 @@ func TestADamagedByteAnywhereQuarantinesTheLogAndNoOther(t *testing.T) {
 		if kept, err := os.ReadFile(unreadable[0].Path); err != nil || !bytes.Equal(kept, damaged) {
 			t.Fatalf("byte %d: the quarantined log differs: %v", at, err)
 		}
-		if err := os.Remove(unreadable[0].Path); err != nil {
+		reason := strings.TrimSuffix(unreadable[0].Path, logSuffix) + reasonSuffix
+		if err := errors.Join(os.Remove(unreadable[0].Path), os.Remove(reason)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -99,16 +99,12 @@ func parseLine(line []byte) (Event, error) {
 	if err := checkHash(line); err != nil {
 		return Event{}, err
 	}
-	var w wire
-	if err := json.Unmarshal(line, &w); err != nil {
-		// A newer format may have given a field another type.
-		var only struct {
-			Version int `json:"v"`
+	w, ok := decodeFast(line)
+	if !ok {
+		var err error
+		if w, err = decodeAny(line); err != nil {
+			return Event{}, err
 		}
-		if json.Unmarshal(line, &only) == nil && only.Version > formatVersion {
-			return Event{}, newerVersion(only.Version)
-		}
-		return Event{}, fmt.Errorf("it is not an event: %w", err)
 	}
 	switch {
 	case w.Version > formatVersion:
@@ -118,6 +114,21 @@ func parseLine(line []byte) (Event, error) {
 	}
 	w.Event.Hash = w.Hash
 	return w.Event, nil
+}
+
+// decodeAny reads a line in whatever form JSON allows.
+func decodeAny(line []byte) (w wire, err error) {
+	if err := json.Unmarshal(line, &w); err != nil {
+		// A newer format may have given a field another type.
+		var only struct {
+			Version int `json:"v"`
+		}
+		if json.Unmarshal(line, &only) == nil && only.Version > formatVersion {
+			return w, newerVersion(only.Version)
+		}
+		return w, fmt.Errorf("it is not an event: %w", err)
+	}
+	return w, nil
 }
 
 // scan reads a log and checks its chain. good is the length of what holds;

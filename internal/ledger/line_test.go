@@ -7,11 +7,15 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 // seal turns a JSON object into a line with its hash, newline included.
@@ -35,6 +39,11 @@ func FuzzLine(f *testing.F) {
 			line = []byte(seal(string(line)))
 		}
 		line = bytes.TrimSuffix(line, []byte("\n"))
+		if fast, ok := decodeFast(line); ok {
+			if any, err := decodeAny(line); err != nil || !reflect.DeepEqual(fast, any) {
+				t.Fatalf("%q: read fast as %+v, else as %+v, %v", line, fast, any, err)
+			}
+		}
 		e, err := parseLine(line)
 		var newer newerVersion
 		if err != nil && !errors.As(err, &newer) {
@@ -59,6 +68,32 @@ func FuzzLine(f *testing.F) {
 			t.Fatalf("%q was written as %q: %s", line, again, cmp.Diff(e, back))
 		}
 	})
+}
+
+// What is written is read fast, whatever is in it.
+func TestEveryWrittenLineIsReadFast(t *testing.T) {
+	for _, e := range []Event{
+		{},
+		{Type: Ready, Message: "é\u2028\"\\<&>\n\x00", Data: json.RawMessage(`{"a":"}\"]\\","b":[{}]}`)},
+		{Type: Extended, Lease: lease(3, 1)},
+		{Type: Claimed, Lease: &sdk.Lease{Claimed: true, ClaimHolder: "reaper \"x\"", Event: sdk.EventRef{LedgerID: "l", Sequence: 7, Hash: "h"}}},
+		{
+			LedgerID: "ldg-1", ID: "sbx-1", Sequence: 9, Time: start, Type: Adopted, Reason: "r", Message: "m", Actor: "a", Run: "u", Backend: "b", Ref: "c",
+			Incarnation: 2, Status: sdk.StatusReady, Lease: lease(1, 1), ProfileRevision: "p", SnapshotID: "s", PrevHash: "h",
+			Intent: &Intent{Fleet: "f", Profile: sdk.Profile{Name: "}{", Env: map[string]string{"A": "\\\"", "B": "]"}}},
+		},
+	} {
+		line, err := encodeLine(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line = bytes.TrimSuffix(line, []byte("\n"))
+		fast, ok := decodeFast(line)
+		any, err := decodeAny(line)
+		if !ok || err != nil || !reflect.DeepEqual(fast, any) {
+			t.Errorf("%s: read fast (%v) as %+v, else as %+v, %v", line, ok, fast, any, err)
+		}
+	}
 }
 
 // FuzzLog holds the reader of logs to its contract: never a panic, events

@@ -27,8 +27,8 @@ func Crash() {
 
 // Exec implements [sdk.Execer]. The commands are: cat, null (reads no input),
 // exit N, flood BYTES, env NAME, where, sleep (until the context or the
-// timeout ends), hang (for ever), crash, panic, late (writes after its end),
-// late-progress.
+// timeout ends), hang (until Release), crash, panic, late (writes after its
+// end).
 func (e *Extension) Exec(ctx context.Context, opts sdk.ExecOptions) (sdk.ExecResult, error) {
 	if opts.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -84,7 +84,7 @@ func (e *Extension) Exec(ctx context.Context, opts sdk.ExecOptions) (sdk.ExecRes
 		return sdk.ExecResult{}, ctx.Err()
 	case "hang":
 		write(opts.Stdout, "asleep")
-		select {}
+		<-e.Release
 	case "crash":
 		write(opts.Stdout, "last words")
 		Crash()

@@ -30,6 +30,8 @@ type Extension struct {
 
 	// Now is the backend's clock; nil is the real one.
 	Now func() time.Time
+	// Release ends what hangs when it is closed; nil never does.
+	Release chan struct{}
 	// SaveStep, when set, is a folder that gets a file for each save step.
 	SaveStep string
 }
@@ -106,7 +108,7 @@ func (e *Extension) Create(ctx context.Context, opts sdk.CreateOptions) (sdk.Cre
 	}
 	switch opts.Profile.Template {
 	case "hang":
-		select {}
+		<-e.Release
 	case "wait":
 		e.wait(ctx)
 		return sdk.CreateResult{}, fmt.Errorf("rolled back %s: %w", opts.ID, ctx.Err())

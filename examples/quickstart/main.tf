@@ -64,8 +64,8 @@ resource "sandboxer_sandbox" "short" {
 }
 
 resource "terraform_data" "follower" {
-  count = var.short ? 1 : 0
-  input = sandboxer_sandbox.short[0].id
+  count            = var.short ? 1 : 0
+  triggers_replace = sandboxer_sandbox.short[0].id
 }
 
 output "warm" {

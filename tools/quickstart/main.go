@@ -28,6 +28,9 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/tools/internal/tfrun"
 )
 
+// fleet is the one that examples/quickstart works in.
+const fleet = "quickstart"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -66,6 +69,8 @@ func run(ctx context.Context, keep bool) (err error) {
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(scratch))
 	}
+	// What the command line does is for the fleet of the configuration.
+	space.Env = append(space.Env, "SANDBOXER_FLEET="+fleet)
 	t := &tour{Workspace: space, sandboxer: filepath.Join(root, "bin", repo.CLI.Name), out: os.Stdout, begin: begin}
 	defer func() {
 		if keep {
@@ -109,6 +114,7 @@ func (t *tour) declare(ctx context.Context) error {
 	if err := t.terraform(ctx, "apply"); err != nil {
 		return err
 	}
+	t.say("$ export SANDBOXER_FLEET=%s", fleet)
 	_, err := t.run(ctx, "list")
 	return err
 }
@@ -215,7 +221,7 @@ func (t *tour) destroy(ctx context.Context) error {
 // nothingLeft asks the backend, not Terraform, and then the kernel.
 func (t *tour) nothingLeft(ctx context.Context) error {
 	for _, listing := range [][]string{{"list"}, {"snapshot", "list"}} {
-		left, err := t.ids(ctx, append(listing, "--fleet", "quickstart")...)
+		left, err := t.ids(ctx, listing...)
 		if err != nil {
 			return err
 		}
@@ -240,10 +246,10 @@ func (t *tour) nothingLeft(ctx context.Context) error {
 func (t *tour) cleanUp(scratch string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if ids, err := t.ids(ctx, "list", "--fleet", "quickstart"); err == nil {
+	if ids, err := t.ids(ctx, "list"); err == nil {
 		for _, id := range ids {
 			t.say("cleaning up %s", id)
-			if _, err := t.quiet(ctx, "destroy", id, "--fleet", "quickstart"); err != nil {
+			if _, err := t.quiet(ctx, "destroy", id); err != nil {
 				t.say("%v", err)
 			}
 		}

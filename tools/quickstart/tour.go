@@ -68,8 +68,8 @@ func (t *tour) terraform(ctx context.Context, args ...string) error {
 // needs; the rest is the plan in full.
 func telling(line string) bool {
 	for _, part := range []string{
-		"Creation complete", "Destruction complete", "Modifications complete", "must be replaced", "will be replaced", "(known after apply) # forces",
-		"Apply complete!", "Destroy complete!", "No changes.", "Plan:", "has been successfully initialized", "Warning:",
+		"Creation complete", "Destruction complete", "Modifications complete", "must be replaced", "will be replaced",
+		"Apply complete!", "Destroy complete!", "No changes.", "Plan:", "has been successfully initialized",
 	} {
 		if strings.Contains(line, part) {
 			return true

@@ -106,13 +106,13 @@ func TestProfileIsAValue(t *testing.T) {
 func TestProfileIsValidatedOnItsAttributes(t *testing.T) {
 	tf := newWorld(t).terraform()
 	for at, c := range map[string]object{
-		`AttributeName("limits").AttributeName("memory")`:                  {"name": "x", "limits": object{"memory": "much"}},
-		`AttributeName("network").AttributeName("allow").ElementKeyInt(0)`: {"name": "x", "network": object{"egress": "deny", "allow": list{"not a host"}}},
-		`AttributeName("setup").ElementKeyInt(1)`:                          {"name": "x", "setup": list{list{"true"}, list{}}},
-		`AttributeName("env").ElementKeyString("no name")`:                 {"name": "x", "env": object{"no name": "x"}},
-		`AttributeName("requires").ElementKeyString("flying")`:             {"name": "x", "requires": object{"flying": "enforced"}},
-		`AttributeName("name")`:                                            {"name": "-"},
-		`AttributeName("ready")`:                                           {"name": "x", "ready": object{"timeout": "1s"}},
+		`AttributeName("limits")`:                              {"name": "x", "limits": object{"memory": "much"}},
+		`AttributeName("network")`:                             {"name": "x", "network": object{"egress": "deny", "allow": list{"not a host"}}},
+		`AttributeName("setup").ElementKeyInt(1)`:              {"name": "x", "setup": list{list{"true"}, list{}}},
+		`AttributeName("env").ElementKeyString("no name")`:     {"name": "x", "env": object{"no name": "x"}},
+		`AttributeName("requires").ElementKeyString("flying")`: {"name": "x", "requires": object{"flying": "enforced"}},
+		`AttributeName("name")`:                                {"name": "-"},
+		`AttributeName("ready")`:                               {"name": "x", "ready": object{"timeout": "1s"}},
 	} {
 		wantError(t, tf.plan(tfProfile, c, nil).errors, at)
 	}
@@ -121,7 +121,7 @@ func TestProfileIsValidatedOnItsAttributes(t *testing.T) {
 func TestProfileIsHeldAgainstItsBackends(t *testing.T) {
 	w := newWorld(t)
 	c := object{"name": "x", "limits": object{"memory": "1GiB"}, "backends": list{"cloud"}}
-	wantError(t, w.terraform().plan(tfProfile, c, nil).errors, `AttributeName("limits").AttributeName("memory")`, "memory_limit", "cloud")
+	wantError(t, w.terraform().plan(tfProfile, c, nil).errors, `AttributeName("limits")`, "memory_limit", "cloud")
 	c["backends"] = list{"nowhere"}
 	wantError(t, w.terraform().plan(tfProfile, c, nil).errors, `AttributeName("backends").ElementKeyInt(0)`, "nowhere")
 	// Promised once, and then no more: refused at apply, and destroy works.

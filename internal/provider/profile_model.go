@@ -220,34 +220,27 @@ func deref[T any](p *T) T {
 var profileMaps = map[string]bool{"env": true, "files": true, "ports": true, "requires": true, "labels": true}
 
 // profileBlame finds the attribute that a profile's path stands for:
-// "limits.memory", "network.allow[0]", "env.NAME", "files./etc/x.mode".
+// "limits.memory", "env.NAME", "setup[1]", "files./etc/x.mode".
+//
+// It stops at the first level below the root. Terraform finds the line of an
+// attribute, or of its key or index, and no deeper: with "limits.memory" it
+// shows the first line of the resource instead (seen with 1.11.4). The text
+// of the diagnostic has the whole path.
 func profileBlame(at string) (path.Path, bool) {
 	head, rest := cutStep(at)
 	if head == "" {
 		return path.Empty(), false
 	}
 	found := path.Root(head)
-	if profileMaps[head] && strings.HasPrefix(rest, ".") {
-		key, isMode := strings.CutSuffix(rest[1:], ".mode")
-		found = found.AtMapKey(key)
-		if head == "files" && isMode {
-			return found.AtName("mode"), true
+	if profileMaps[head] && len(rest) > 1 && rest[0] == '.' {
+		key := rest[1:]
+		if head == "files" {
+			key = strings.TrimSuffix(key, ".mode")
 		}
-		if isMode {
-			return path.Root(head).AtMapKey(rest[1:]), true
-		}
-		return found, true
+		return found.AtMapKey(key), true
 	}
-	for rest != "" {
-		if index, after, ok := cutIndex(rest); ok {
-			found, rest = found.AtListIndex(index), after
-			continue
-		}
-		head, rest = cutStep(strings.TrimPrefix(rest, "."))
-		if head == "" {
-			return found, true
-		}
-		found = found.AtName(head)
+	if index, _, ok := cutIndex(rest); ok {
+		return found.AtListIndex(index), true
 	}
 	return found, true
 }

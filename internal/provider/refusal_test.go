@@ -199,7 +199,7 @@ func TestDiagnosticsSayWhatHappenedAndWhatToDo(t *testing.T) {
 	if len(got) != 2 {
 		t.Fatalf("%d findings", len(got))
 	}
-	if got[0].summary != "Invalid value" || got[0].attribute.String() != "limits.memory" ||
+	if got[0].summary != "Invalid value" || got[0].attribute.String() != "limits" ||
 		got[0].detail != "limits.memory: it is odd.\n\nWhat to do: make it even.\n\nOriginal error: context canceled" {
 		t.Errorf("%+v", got[0])
 	}
@@ -210,13 +210,15 @@ func TestDiagnosticsSayWhatHappenedAndWhatToDo(t *testing.T) {
 
 func TestProfilePaths(t *testing.T) {
 	for at, want := range map[string]string{
-		"limits.memory":          "limits.memory",
-		"network.allow[3]":       "network.allow[3]",
-		"setup[1][0]":            "setup[1][0]",
+		"limits.memory":          "limits",
+		"network.allow[3]":       "network",
+		"setup[1][0]":            "setup[1]",
+		"command[2]":             "command[2]",
 		"env.A.mode":             "env[\"A.mode\"]",
-		"files./etc/a.conf.mode": "files[\"/etc/a.conf\"].mode",
+		"files./etc/a.conf.mode": "files[\"/etc/a.conf\"]",
 		"files./etc/a.conf":      "files[\"/etc/a.conf\"]",
-		"ready.http.port":        "ready.http.port",
+		"files":                  "files",
+		"ready.http.port":        "ready",
 		"requires.egress_domain": "requires[\"egress_domain\"]",
 		"name":                   "name",
 	} {

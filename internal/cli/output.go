@@ -135,8 +135,8 @@ func short(d time.Duration) string {
 	return d.String()
 }
 
-// bytes shows a size.
-func bytes(n int64) string {
+// sizeOf shows a size.
+func sizeOf(n int64) string {
 	const unit = 1024
 	if n < unit {
 		return fmt.Sprintf("%d B", n)

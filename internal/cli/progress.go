@@ -58,9 +58,9 @@ func progressLine(step sdk.Progress) string {
 	}
 	switch {
 	case step.Total > 0:
-		line += fmt.Sprintf(" %s of %s (%d%%)", bytes(step.Done), bytes(step.Total), step.Done*100/step.Total)
+		line += fmt.Sprintf(" %s of %s (%d%%)", sizeOf(step.Done), sizeOf(step.Total), step.Done*100/step.Total)
 	case step.Done > 0:
-		line += " " + bytes(step.Done)
+		line += " " + sizeOf(step.Done)
 	}
 	// A line that wraps can't be drawn over.
 	const most = 78

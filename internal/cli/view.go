@@ -82,7 +82,7 @@ func (a *app) printSnapshot(s lifecycle.Snapshot, now time.Time) error {
 		"FLEET", s.Fleet,
 		"CREATED", moment(s.CreatedAt, now),
 		"EXPIRES", moment(s.ExpiresAt, now),
-		"SIZE", bytes(s.Size),
+		"SIZE", sizeOf(s.Size),
 		"DIGEST", s.Digest,
 		"CONTAINS SECRETS", strconv.FormatBool(s.ContainsSecrets),
 		"LOST", strings.Join(s.Lost, ", "),
@@ -95,7 +95,7 @@ func (a *app) printSnapshot(s lifecycle.Snapshot, now time.Time) error {
 func (a *app) printSnapshots(list []lifecycle.Snapshot, now time.Time) error {
 	rows := [][]string{{"ID", "KIND", "SANDBOX", "PROFILE", "BACKEND", "SIZE", "EXPIRES"}}
 	for _, s := range list {
-		rows = append(rows, []string{s.ID, string(s.Kind), s.SandboxID, s.Profile, s.Backend, bytes(s.Size), when(s.ExpiresAt, now)})
+		rows = append(rows, []string{s.ID, string(s.Kind), s.SandboxID, s.Profile, s.Backend, sizeOf(s.Size), when(s.ExpiresAt, now)})
 	}
 	return a.print(list, rows)
 }

@@ -5,7 +5,50 @@ package extension
 import "github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 
 // staticCapabilities is the document without a look at the machine. Classes
-// that depend on it are the weakest that they can have.
+// that depend on it are the weakest that they can have; Probe decides them.
 func staticCapabilities() sdk.Capabilities {
-	return sdk.Capabilities{}
+	enforced := func(reason string) sdk.Guarantee { return sdk.Guarantee{Class: sdk.ClassEnforced, Reason: reason} }
+	unsupported := func(reason string) sdk.Guarantee {
+		return sdk.Guarantee{Class: sdk.ClassUnsupported, Reason: reason}
+	}
+	machine := func(reason string) sdk.Guarantee {
+		return sdk.Guarantee{Class: sdk.ClassUnsupported, Reason: reason, DependsOnMachine: true}
+	}
+	return sdk.Capabilities{
+		sdk.FeatureKernelIsolation:       enforced("gVisor: a kernel of its own in user space, in a user namespace without privilege, under seccomp"),
+		sdk.FeatureCPULimit:              machine("control groups, where this user may make them"),
+		sdk.FeatureMemoryLimit:           machine("control groups, where this user may make them; exceeding it ends the whole sandbox, and about 40 MB are the runtime's own"),
+		sdk.FeaturePidsLimit:             unsupported("gVisor has no bound on the number of processes inside"),
+		sdk.FeatureDiskLimit:             enforced("size of the writable layer; files on tmpfs count as memory"),
+		sdk.FeatureEgressNone:            enforced("no interface but loopback in the sandbox's own network stack"),
+		sdk.FeatureEgressDeny:            enforced("everything is denied; an allow-list is unsupported"),
+		sdk.FeatureEgressCIDR:            unsupported("no allow-list yet"),
+		sdk.FeatureEgressDomain:          unsupported("no allow-list yet"),
+		sdk.FeatureEgressOpen:            {Class: sdk.ClassBestEffort, Reason: "the host's own network, loopback included: no isolation from services on this machine"},
+		sdk.FeatureSecretsOutside:        unsupported("secrets are files inside"),
+		sdk.FeatureSecretFiles:           enforced("files of mode 0400 on a tmpfs, written before the first instruction of the command"),
+		sdk.FeatureDeadline:              enforced("a supervisor beside each sandbox; its death is the sandbox's"),
+		sdk.FeatureExtend:                enforced("in the record, durable before it is answered"),
+		sdk.FeatureExtendCAS:             enforced("on the generation, under the record's lock"),
+		sdk.FeatureClaim:                 enforced("on the generation, under the record's lock"),
+		sdk.FeatureExpirySnapshot:        unsupported("not at the deadline"),
+		sdk.FeatureExpiryPause:           unsupported("not at the deadline"),
+		sdk.FeatureIdempotentCreate:      enforced("an id is a directory's name, taken by an atomic rename"),
+		sdk.FeatureListComplete:          enforced("one directory holds every record"),
+		sdk.FeatureFilesystemSnapshot:    enforced("the writable layer as a tar"),
+		sdk.FeatureMemorySnapshot:        {Class: sdk.ClassBestEffort, Reason: "processes started by exec are not in it; same gVisor version, processor and host only"},
+		sdk.FeatureSnapshotLeavesRunning: enforced("the source goes on"),
+		sdk.FeatureRestore:               enforced("into new ids"),
+		sdk.FeatureFork:                  enforced("as often as wanted"),
+		sdk.FeaturePortableSnapshot:      {Class: sdk.ClassBestEffort, Reason: "filesystem snapshots, where the same image or host root is"},
+		sdk.FeaturePause:                 enforced("all tasks of the sandbox stop; the deadline goes on"),
+		sdk.FeatureExec:                  enforced("streams, exit code, user, directory, environment; a timeout ends the whole process tree"),
+		sdk.FeatureFiles:                 enforced("tar streams, packed and unpacked inside the sandbox"),
+		sdk.FeaturePorts:                 {Class: sdk.ClassBestEffort, Reason: "TCP, carried to a port of this machine; not with network.egress = open"},
+		sdk.FeatureLogs:                  enforced("the newest 8 to 16 MiB of the command's output"),
+		sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by a probe of each profile"},
+		sdk.FeatureHostRoot:              machine("this machine's programs and libraries, by allow-list"),
+		sdk.FeatureImageFile:             enforced("an OCI layout, a docker save archive or a root filesystem tar, by path"),
+		sdk.FeatureImagePull:             unsupported("images are taken by path, not pulled"),
+	}
 }

@@ -52,6 +52,7 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 	}
 	defer lock.Close()
 	if err := e.launch(ctx, dir, lock, plan); err != nil {
+		lock.Close() // the supervisor's copy is gone; ours would look like one
 		cleanup := e.abandon(dir, r)
 		if ctx.Err() != nil {
 			return sdk.CreateResult{}, errors.Join(ctx.Err(), cleanup)
@@ -167,6 +168,9 @@ func (e *Extension) abandon(dir string, r record.Record) error {
 
 // launch starts the supervisor.
 func (e *Extension) launch(ctx context.Context, dir string, lock *os.File, p *plan) error {
+	if err := p.makeCgroups(); err != nil {
+		return fmt.Errorf("make control groups: %w", err)
+	}
 	config := p.config
 	config.Sandbox = dir
 	config.Scratch = e.store.path("mnt")

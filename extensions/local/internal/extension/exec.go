@@ -25,7 +25,7 @@ const (
 
 // Exec implements [sdk.Execer].
 func (e *Extension) Exec(ctx context.Context, opts sdk.ExecOptions) (sdk.ExecResult, error) {
-	r, dir, err := e.running(opts.Target)
+	r, dir, err := e.awake(opts.Target)
 	if err != nil {
 		return sdk.ExecResult{}, err
 	}
@@ -73,10 +73,17 @@ func (e *Extension) running(target sdk.Target) (record.Record, string, error) {
 		return r, dir, sdk.Expired(r.Lease, "%s is %s: %s", named(r.ID), status, reason)
 	case sdk.StatusLost, sdk.StatusFailed:
 		return r, dir, &sdk.Error{Kind: sdk.ErrConflict, Lease: &r.Lease, Message: fmt.Sprintf("%s is %s: %s", named(r.ID), status, reason), Advice: "destroy it and create another"}
-	case sdk.StatusPaused:
-		return r, dir, nil
 	}
 	return r, dir, nil
+}
+
+// awake is running, for what a paused sandbox would keep waiting for ever.
+func (e *Extension) awake(target sdk.Target) (record.Record, string, error) {
+	r, dir, err := e.running(target)
+	if err == nil && r.Status == sdk.StatusPaused {
+		err = &sdk.Error{Kind: sdk.ErrConflict, Lease: &r.Lease, Message: named(r.ID) + " is paused", Advice: "resume it first"}
+	}
+	return r, dir, err
 }
 
 // callError says what became of a sandbox whose supervisor did not answer.

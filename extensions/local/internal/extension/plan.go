@@ -38,6 +38,9 @@ type plan struct {
 	hostPorts   []int
 	listeners   []*os.File
 	cgroups     []string
+	groups      cgroups
+	memory      int64
+	cpus        float64
 	snapshotID  string
 	snapshotDir *os.File
 }

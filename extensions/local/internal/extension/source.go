@@ -27,11 +27,6 @@ type imageConfig struct {
 	User    string
 }
 
-// origin is a snapshot that a sandbox is made from.
-type origin struct{}
-
-func (o *origin) apply(*plan) error { return nil }
-
 func (e *Extension) source(ctx context.Context, opts sdk.CreateOptions, from *origin) (source, error) {
 	if opts.Profile.Image == "" {
 		return source{}, nil

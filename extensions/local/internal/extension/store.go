@@ -123,7 +123,7 @@ func (s store) here(ref, id string) error {
 		return sdk.Invalid("ref", "%q is about %s, not %s", clip(ref), clip(refID), clip(id))
 	}
 	return &sdk.Error{Kind: sdk.ErrUnreachable,
-		Message: fmt.Sprintf("sandbox %s lives on machine %s in %s; this is machine %s and %s", id, clip(where), clip(dir), machine(), filepath.Dir(s.root)),
+		Message: fmt.Sprintf("sandbox %s lives on machine %s in %s; this is machine %s and %s", id, clip(where), clipAt(dir, 4096), machine(), filepath.Dir(s.root)),
 		Advice:  "run this on that machine with that state directory"}
 }
 

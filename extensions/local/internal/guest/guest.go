@@ -54,8 +54,14 @@ func run(args []string) error {
 		return tarOut(os.Stdout, arg)
 	case "user":
 		return printUser(os.Stdout, arg)
+	case "strays":
+		return printStrays(os.Stdout)
 	case "kill":
-		return killTree(arg)
+		mark := ""
+		if len(args) > 3 {
+			mark = args[3]
+		}
+		return killTree(arg, mark)
 	}
 	return fmt.Errorf("no helper %q", args[1])
 }

@@ -14,6 +14,10 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/initproc"
 )
 
+// TmpKeep keeps /tmp from being empty: the runtime mounts a tmpfs on an empty
+// one, and what lies on a file system of its own is missing in a snapshot.
+const TmpKeep = "tmp/.sandboxer"
+
 // hostTrees hold programs and libraries.
 var hostTrees = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "opt", "nix/store", "gnu/store"}
 
@@ -72,6 +76,7 @@ func ComposeHost(host, target string) error {
 		"etc/hosts":       "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n",
 		"etc/hostname":    "sandbox\n",
 		"etc/resolv.conf": "",
+		TmpKeep:           "",
 	} {
 		if err := os.WriteFile(filepath.Join(target, name), []byte(content), 0o644); err != nil {
 			return err

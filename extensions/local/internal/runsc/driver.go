@@ -83,6 +83,7 @@ func (d *Driver) Command(ctx context.Context, args ...string) *exec.Cmd {
 		"--platform=systrap", // never kvm: it can spin for ever without an error
 		"--ignore-cgroups",
 		"--sidecar-usage-policy=STRICT",
+		"--allow-rootfs-tar-annotation",
 	}
 	if d.Overlay != "" {
 		global = append(global, "--overlay2="+d.Overlay)

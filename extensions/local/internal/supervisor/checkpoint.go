@@ -6,7 +6,6 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -72,7 +71,7 @@ func (s *supervisor) checkpoint(ctx context.Context, kind string, deadline time.
 	cmd.ExtraFiles = []*os.File{dir}
 	out, err := cmd.CombinedOutput()
 	if err := s.runsc.Explain(ctx, args[0], err, out); err != nil {
-		return answer{}, errors.Join(err)
+		return answer{}, err
 	}
-	return answer{Spec: spec}, nil
+	return answer{Made: &Made{Spec: spec, Network: s.config.Network, Process: s.config.Process}}, nil
 }

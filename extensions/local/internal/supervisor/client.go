@@ -123,11 +123,23 @@ func Suspend(ctx context.Context, dir string, resume bool) error {
 	return err
 }
 
-// Checkpoint writes a snapshot of a kind into a directory and returns the OCI
-// spec that a memory snapshot can be restored with.
-func Checkpoint(ctx context.Context, dir, kind string, deadline time.Duration, to *os.File) ([]byte, error) {
+// Made is what a restore has to know about a snapshot's source.
+type Made struct {
+	Spec    []byte
+	Network string
+	Process Process
+}
+
+// Checkpoint writes a snapshot of a kind into a directory.
+func Checkpoint(ctx context.Context, dir, kind string, deadline time.Duration, to *os.File) (Made, error) {
 	a, err := ask(ctx, dir, request{Op: "snapshot", Kind: kind, Deadline: deadline}, []*os.File{to})
-	return a.Spec, err
+	if err == nil && a.Made == nil {
+		err = errors.New("the supervisor said nothing about the snapshot")
+	}
+	if err != nil {
+		return Made{}, err
+	}
+	return *a.Made, nil
 }
 
 // Kill ends a supervisor, and with it its sandbox, and returns when both are

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ func (s *supervisor) newCall() call {
 func (c call) process() string { return string(c) + ".json" }
 func (c call) pid() string     { return string(c) + ".pid" }
 func (c call) log() string     { return string(c) + ".log" }
+func (c call) mark() string    { return filepath.Base(string(c)) }
 
 func (c call) write(p ociProcess) error {
 	data, err := json.Marshal(p)
@@ -88,6 +90,7 @@ func (s *supervisor) execHelper(ctx context.Context, args []string, files [3]*os
 func (s *supervisor) run(ctx context.Context, process ociProcess, timeout time.Duration, files [3]*os.File, flags ...string) (answer, error) {
 	call := s.newCall()
 	defer call.remove()
+	process.Env = append(process.Env, guest.MarkVariable+"="+call.mark())
 	if err := call.write(process); err != nil {
 		return answer{}, err
 	}
@@ -169,7 +172,7 @@ func (s *supervisor) kill(call call, cmd *exec.Cmd, ended <-chan error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
-	if _, err := s.helper(ctx, killTime, nil, "kill", pid); err != nil {
+	if _, err := s.helper(ctx, killTime, nil, "kill", pid, call.mark()); err != nil {
 		// No memory for a helper, for one: the command itself at least.
 		if err2 := s.runsc.Run(ctx, killTime, "kill", "-pid="+pid, s.config.ID, "KILL"); err2 != nil {
 			return errors.Join(err, err2)

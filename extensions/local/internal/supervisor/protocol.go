@@ -47,12 +47,12 @@ type execRequest struct {
 
 // answer is one answer. The last one has Done set.
 type answer struct {
-	Done     bool            `json:",omitempty"`
-	Error    string          `json:",omitempty"`
-	NotFound bool            `json:",omitempty"` // the command, with Error
-	ExitCode int             `json:",omitempty"`
-	TimedOut bool            `json:",omitempty"`
-	Spec     json.RawMessage `json:",omitempty"`
+	Done     bool   `json:",omitempty"`
+	Error    string `json:",omitempty"`
+	NotFound bool   `json:",omitempty"` // the command, with Error
+	ExitCode int    `json:",omitempty"`
+	TimedOut bool   `json:",omitempty"`
+	Made     *Made  `json:",omitempty"` // of snapshot
 }
 
 // sendRequest writes a length, with the descriptors, and the request.

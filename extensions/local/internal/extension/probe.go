@@ -1,0 +1,172 @@
+//go:build linux
+
+package extension
+
+// Probe boots a throw-away sandbox, because nothing less tells whether one
+// can be booted. The verdict is kept for this boot of the machine and this
+// binary.
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// verdict is a probe's result with what it is true for.
+type verdict struct {
+	Boot    string
+	Program string
+	UID     int
+	Result  sdk.ProbeResult
+}
+
+// Probe implements [sdk.Extension].
+func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeResult, error) {
+	problem, advice := e.store.checkProgram()
+	if problem != "" {
+		return e.unusable(problem, advice), nil
+	}
+	if err := e.store.open(); err != nil {
+		return e.unusable(err.Error(), "set state_dir to a directory that this user can write"), nil
+	}
+	_, digest, err := e.store.program()
+	if err != nil {
+		return e.unusable(err.Error(), "set state_dir to a directory with room for 100 MB"), nil
+	}
+	want := verdict{Boot: record.BootID(), Program: digest, UID: os.Geteuid()}
+	path := e.store.path("probe.json")
+	if kept, err := readVerdict(path); err == nil && kept.Boot == want.Boot && kept.Boot != "" && kept.Program == want.Program && kept.UID == want.UID && kept.Result.Usable {
+		return kept.Result, nil
+	}
+	want.Result = e.tryBoot(ctx)
+	if err := ctx.Err(); err != nil {
+		return sdk.ProbeResult{}, err
+	}
+	if data, err := json.Marshal(want); err == nil && want.Result.Usable {
+		// Only good news is kept: what was wrong may be put right at any time.
+		_ = record.WriteFile(path, data, 0o600)
+	}
+	return want.Result, nil
+}
+
+func readVerdict(path string) (v verdict, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return v, err
+	}
+	defer f.Close()
+	return v, json.NewDecoder(io.LimitReader(f, 1<<20)).Decode(&v)
+}
+
+func (e *Extension) unusable(reason, advice string) sdk.ProbeResult {
+	return sdk.ProbeResult{Reason: reason, Advice: advice, Capabilities: e.capabilities(false), Details: details()}
+}
+
+// tryBoot makes a sandbox in a fleet of its own and throws it away.
+func (e *Extension) tryBoot(ctx context.Context) sdk.ProbeResult {
+	begun := time.Now()
+	id := "sbx-" + randomText(20)
+	now := e.now()
+	const fleet = "sandboxer-probe"
+	_, err := e.Create(ctx, sdk.CreateOptions{
+		ID: id, Identity: sdk.Identity{ID: id, Fleet: fleet, CreatedAt: now, Actor: "probe"},
+		Profile: sdk.Profile{Name: "probe"}, ExpiresAt: now.Add(time.Minute),
+	})
+	if err != nil {
+		reason, advice := cause(err)
+		return e.unusable(reason, advice)
+	}
+	if _, err := e.Destroy(ctx, sdk.DestroyOptions{Target: sdk.Target{ID: id, Fleet: fleet}}); err != nil {
+		return e.unusable(err.Error(), "")
+	}
+	result := sdk.ProbeResult{Usable: true, Capabilities: e.capabilities(true), Details: details()}
+	result.Details = append(result.Details, sdk.Detail{Name: "boot", Value: time.Since(begun).Round(time.Millisecond).String()})
+	return result
+}
+
+// cause names what stands in the way, as far as it shows.
+func cause(err error) (reason, advice string) {
+	reason = err.Error()
+	text := strings.ToLower(reason)
+	denied := strings.Contains(text, "operation not permitted") || strings.Contains(text, "permission denied")
+	switch {
+	case zero("/proc/sys/user/max_user_namespaces"):
+		return "user namespaces are switched off (user.max_user_namespaces is 0): " + reason, "set the sysctl user.max_user_namespaces, or use the docker backend"
+	case os.Geteuid() != 0 && zero("/proc/sys/kernel/unprivileged_userns_clone"):
+		return "user namespaces are switched off for users (kernel.unprivileged_userns_clone is 0): " + reason, "set that sysctl to 1, or use the docker backend"
+	case denied && os.Geteuid() != 0 && !zeroOrMissing("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"):
+		return "AppArmor forbids user namespaces to unprivileged programs: " + reason,
+			"give this binary an AppArmor profile with userns, set the sysctl kernel.apparmor_restrict_unprivileged_userns to 0, run as root, or use the docker backend"
+	case denied && inContainer():
+		return "this is a container whose seccomp filter forbids namespaces: " + reason, "start the container with --security-opt seccomp=unconfined, or use the docker backend"
+	case strings.Contains(text, "no space left") && strings.Contains(text, "namespace"):
+		return "the limit on namespaces is reached: " + reason, "raise the sysctls below /proc/sys/user"
+	}
+	return reason, "use the docker backend, or see the reason"
+}
+
+func zero(path string) bool {
+	data, err := os.ReadFile(path)
+	return err == nil && strings.TrimSpace(string(data)) == "0"
+}
+
+func zeroOrMissing(path string) bool {
+	_, err := os.Stat(path)
+	return err != nil || zero(path)
+}
+
+func inContainer() bool {
+	for _, path := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+	}
+	data, _ := os.ReadFile("/proc/1/cgroup")
+	return strings.Contains(string(data), "docker") || strings.Contains(string(data), "kubepods")
+}
+
+// capabilities is the document for this machine.
+func (e *Extension) capabilities(usable bool) sdk.Capabilities {
+	c := staticCapabilities()
+	groups := findCgroups()
+	for feature, controller := range map[sdk.Feature]string{sdk.FeatureCPULimit: "cpu", sdk.FeatureMemoryLimit: "memory"} {
+		if usable && groups.can(controller) {
+			c[feature] = sdk.Guarantee{Class: sdk.ClassEnforced, Reason: "control group (" + groups.version() + ")"}
+		} else {
+			c[feature] = sdk.Guarantee{Class: sdk.ClassUnsupported, Reason: "this user can't make control groups here"}
+		}
+	}
+	if usable {
+		c[sdk.FeatureHostRoot] = sdk.Guarantee{Class: sdk.ClassEnforced, Reason: "this machine's programs and libraries, by allow-list"}
+	}
+	return c
+}
+
+func details() []sdk.Detail {
+	d := []sdk.Detail{
+		{Name: "gvisor", Value: runsc.Version()},
+		{Name: "arch", Value: runtime.GOARCH},
+		{Name: "user", Value: fmt.Sprint(os.Geteuid())},
+		{Name: "cgroups", Value: findCgroups().version()},
+	}
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err == nil {
+		d = append(d, sdk.Detail{Name: "kernel", Value: unix.ByteSliceToString(uts.Release[:])})
+	}
+	if exe, err := os.Executable(); err == nil {
+		d = append(d, sdk.Detail{Name: "program", Value: filepath.Clean(exe)})
+	}
+	return d
+}

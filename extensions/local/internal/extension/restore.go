@@ -1,0 +1,79 @@
+//go:build linux
+
+package extension
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/snapshot"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// origin is a snapshot that a sandbox is made from.
+type origin struct {
+	manifest snapshot.Manifest
+	dir      string
+}
+
+// Restore implements [sdk.Snapshotter].
+func (e *Extension) Restore(ctx context.Context, opts sdk.RestoreOptions) (sdk.CreateResult, error) {
+	m, dir, err := e.readSnapshot(opts.SnapshotID, opts.Create.Identity.Fleet)
+	if err != nil {
+		return sdk.CreateResult{}, err
+	}
+	if !e.now().Before(m.ExpiresAt) {
+		return sdk.CreateResult{}, &sdk.Error{Kind: sdk.ErrExpired, Message: fmt.Sprintf("the retention of snapshot %s ended at %s", m.ID, m.ExpiresAt.Format("2006-01-02T15:04:05Z07:00")),
+			Advice: "extend it first"}
+	}
+	if diffs := m.Differences(snapshot.ThisHost()); len(diffs) > 0 {
+		advice := "restore it where it was made"
+		if m.Kind == sdk.SnapshotMemory {
+			advice += ", or use a filesystem snapshot"
+		}
+		return sdk.CreateResult{}, &sdk.Error{Kind: sdk.ErrUnsupported, Path: "snapshot",
+			Message: fmt.Sprintf("%s snapshot %s does not fit this machine: %s", m.Kind, m.ID, strings.Join(diffs, "; ")), Advice: advice}
+	}
+	if err := m.CheckFiles(dir); err != nil {
+		return sdk.CreateResult{}, fmt.Errorf("snapshot %s is damaged: %w", m.ID, err)
+	}
+	create := opts.Create
+	if reflect.ValueOf(create.Profile).IsZero() {
+		create.Profile = m.Profile
+	}
+	return e.make(ctx, create, &origin{manifest: m, dir: dir})
+}
+
+// apply turns the plan of a new sandbox into one that begins as the snapshot.
+func (o *origin) apply(p *plan) (err error) {
+	m := o.manifest
+	p.snapshotID = m.ID
+	if p.snapshotDir, err = os.Open(o.dir); err != nil {
+		return err
+	}
+	// The profile's files are in the snapshot, as its sandbox left them;
+	// secrets are new.
+	secrets := p.config.Files[:0]
+	for _, f := range p.config.Files {
+		if strings.HasPrefix(f.Path, secretsDir+"/") {
+			secrets = append(secrets, f)
+		}
+	}
+	p.config.Files = secrets
+	if m.Kind == sdk.SnapshotFilesystem {
+		p.config.Start = supervisor.Origin{Upper: supervisor.UpperName}
+		return nil
+	}
+	if p.config.Network != m.Network {
+		return sdk.Invalid("network.egress", "memory snapshot %s has network %q and the profile asks for %q: a network can't change under running processes", m.ID, m.Network, p.config.Network)
+	}
+	// Main process and spec are the source's: the runtime refuses others, and
+	// the process runs already.
+	p.config.Process = m.Process
+	p.config.Start = supervisor.Origin{Memory: true, Spec: m.Spec}
+	return nil
+}

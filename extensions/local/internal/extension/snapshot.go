@@ -1,0 +1,255 @@
+//go:build linux
+
+package extension
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/snapshot"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// snapshotDeadline bounds a snapshot. It is written at the speed of the disk,
+// and no bound of time fits every size, so this is where a stuck one ends.
+const snapshotDeadline = 15 * time.Minute
+
+// Snapshot implements [sdk.Snapshotter]. The source goes on.
+func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk.SnapshotResult, error) {
+	if !snapshotID.MatchString(opts.SnapshotID) {
+		return sdk.SnapshotResult{}, sdk.Invalid("snapshot_id", "%q is not a snapshot id", clip(opts.SnapshotID))
+	}
+	if opts.Kind != sdk.SnapshotFilesystem && opts.Kind != sdk.SnapshotMemory {
+		return sdk.SnapshotResult{}, sdk.Invalid("kind", "%q is neither filesystem nor memory", clip(string(opts.Kind)))
+	}
+	if opts.ExpiresAt.IsZero() {
+		return sdk.SnapshotResult{}, sdk.Invalid("ttl", "there is no snapshot without a retention")
+	}
+	r, dir, err := e.running(opts.Target)
+	if err != nil {
+		return sdk.SnapshotResult{}, err
+	}
+	if err := e.store.open(); err != nil {
+		return sdk.SnapshotResult{}, err
+	}
+	final := e.store.snapshot(opts.SnapshotID)
+	if _, err := os.Lstat(final); err == nil {
+		return sdk.SnapshotResult{}, sdk.Errorf(sdk.ErrConflict, "snapshot %s exists already", opts.SnapshotID)
+	}
+	partial := e.store.path("snapshots", opts.SnapshotID+".partial")
+	if err := os.Mkdir(partial, 0o700); err != nil {
+		return sdk.SnapshotResult{}, fmt.Errorf("snapshot %s: %w", opts.SnapshotID, err)
+	}
+	defer os.RemoveAll(partial)
+	m, err := e.write(ctx, opts, r, dir, partial)
+	if err != nil {
+		return sdk.SnapshotResult{}, err
+	}
+	if err := os.Rename(partial, final); err != nil {
+		return sdk.SnapshotResult{}, fmt.Errorf("snapshot %s: %w", opts.SnapshotID, err)
+	}
+	if err := record.SyncDir(e.store.path("snapshots")); err != nil {
+		return sdk.SnapshotResult{}, err
+	}
+	return sdk.SnapshotResult{Snapshot: e.snapshotOf(m)}, nil
+}
+
+// write fills a snapshot's directory.
+func (e *Extension) write(ctx context.Context, opts sdk.SnapshotOptions, r record.Record, dir, partial string) (snapshot.Manifest, error) {
+	if opts.Progress != nil {
+		opts.Progress(sdk.Progress{Phase: "snapshot", Message: string(opts.Kind) + " of " + r.ID})
+	}
+	fail := func(err error) (snapshot.Manifest, error) {
+		return snapshot.Manifest{}, e.callError(r.ID, dir, string(opts.Kind)+" snapshot", err)
+	}
+	if err := e.store.own(partial); err != nil {
+		return fail(err)
+	}
+	var lost []string
+	if opts.Kind == sdk.SnapshotMemory {
+		lost = e.strays(ctx, opts.Target)
+	}
+	to, err := os.Open(partial)
+	if err != nil {
+		return fail(err)
+	}
+	defer to.Close()
+	made, err := supervisor.Checkpoint(ctx, dir, string(opts.Kind), snapshotDeadline, to)
+	if err != nil {
+		return fail(err)
+	}
+	files, err := snapshot.Seal(partial)
+	if err != nil {
+		return fail(err)
+	}
+	identity := opts.Identity.Clone()
+	identity.ID = opts.SnapshotID
+	if identity.Fleet == "" {
+		identity.Fleet = r.Identity.Fleet
+	}
+	m := snapshot.Manifest{
+		Format: snapshot.Format, ID: opts.SnapshotID, Kind: opts.Kind, SandboxID: r.ID, Identity: identity, Profile: r.Profile,
+		CreatedAt: e.now().UTC().Round(0), ExpiresAt: opts.ExpiresAt.UTC().Round(0), Event: opts.Event,
+		ContainsSecrets: opts.Kind == sdk.SnapshotMemory && len(r.Secrets) > 0, Lost: lost, Files: files,
+		Image: r.Image, ImageEnv: r.ImageEnv, Env: r.Env, Home: r.Home, Host: snapshot.ThisHost(),
+		Network: made.Network, Process: made.Process,
+	}
+	if opts.Kind == sdk.SnapshotMemory {
+		m.Spec = made.Spec
+	}
+	if err := snapshot.Write(partial, m); err != nil {
+		return fail(err)
+	}
+	return m, nil
+}
+
+// strays names what a memory snapshot will not hold: what was started by exec
+// is not of the main process's tree. It is a help for people, so a failure is
+// no reason to make no snapshot.
+func (e *Extension) strays(ctx context.Context, target sdk.Target) []string {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var out limited
+	if err := e.helper(ctx, target, "list processes", nil, &out, "strays"); err != nil {
+		return nil
+	}
+	return strings.FieldsFunc(out.String(), func(r rune) bool { return r == '\n' })
+}
+
+// GetSnapshot implements [sdk.Snapshotter].
+func (e *Extension) GetSnapshot(_ context.Context, opts sdk.GetSnapshotOptions) (sdk.GetSnapshotResult, error) {
+	m, _, err := e.readSnapshot(opts.SnapshotID, opts.Fleet)
+	if err != nil {
+		return sdk.GetSnapshotResult{}, err
+	}
+	return sdk.GetSnapshotResult{Snapshot: e.snapshotOf(m)}, nil
+}
+
+// ListSnapshots implements [sdk.Snapshotter].
+func (e *Extension) ListSnapshots(ctx context.Context, opts sdk.ListSnapshotsOptions) (sdk.ListSnapshotsResult, error) {
+	fleet, err := e.fleetOf(opts.Fleet)
+	if err != nil {
+		return sdk.ListSnapshotsResult{}, err
+	}
+	entries, err := os.ReadDir(e.store.path("snapshots"))
+	if errors.Is(err, os.ErrNotExist) {
+		return sdk.ListSnapshotsResult{}, nil
+	}
+	if err != nil {
+		return sdk.ListSnapshotsResult{}, &sdk.Error{Kind: sdk.ErrUnreachable, Message: "the state directory can't be read", Err: err}
+	}
+	var result sdk.ListSnapshotsResult
+	var broken []string
+	for _, entry := range entries {
+		if err := ctx.Err(); err != nil {
+			return sdk.ListSnapshotsResult{}, err
+		}
+		if !snapshotID.MatchString(entry.Name()) {
+			continue
+		}
+		m, err := snapshot.Read(e.store.snapshot(entry.Name()))
+		switch {
+		case errors.Is(err, snapshot.ErrGone):
+		case err != nil:
+			broken = append(broken, entry.Name()+": "+err.Error())
+		case m.Identity.Fleet == fleet:
+			result.Snapshots = append(result.Snapshots, e.snapshotOf(m))
+		}
+	}
+	if len(broken) > 0 {
+		result.Incomplete = clipAt("manifests that can't be read: "+strings.Join(broken, "; "), 2000)
+	}
+	return result, nil
+}
+
+// ExtendSnapshot implements [sdk.Snapshotter].
+func (e *Extension) ExtendSnapshot(_ context.Context, opts sdk.ExtendSnapshotOptions) (sdk.ExtendSnapshotResult, error) {
+	_, dir, err := e.readSnapshot(opts.SnapshotID, opts.Fleet)
+	if err != nil {
+		return sdk.ExtendSnapshotResult{}, err
+	}
+	unlock, err := record.Lock(dir)
+	if err != nil {
+		return sdk.ExtendSnapshotResult{}, err
+	}
+	defer unlock()
+	m, err := snapshot.Read(dir)
+	if errors.Is(err, snapshot.ErrGone) {
+		return sdk.ExtendSnapshotResult{}, sdk.Errorf(sdk.ErrNotFound, "snapshot %s was deleted meanwhile", opts.SnapshotID)
+	}
+	if err != nil {
+		return sdk.ExtendSnapshotResult{}, err
+	}
+	if opts.ExpiresAt.After(m.ExpiresAt) {
+		m.ExpiresAt = opts.ExpiresAt.UTC().Round(0)
+		if err := snapshot.Write(dir, m); err != nil {
+			return sdk.ExtendSnapshotResult{}, err
+		}
+	}
+	return sdk.ExtendSnapshotResult{Snapshot: e.snapshotOf(m)}, nil
+}
+
+// DeleteSnapshot implements [sdk.Snapshotter]. Sandboxes that were restored
+// from it hold the files open and go on.
+func (e *Extension) DeleteSnapshot(_ context.Context, opts sdk.DeleteSnapshotOptions) (sdk.DeleteSnapshotResult, error) {
+	m, dir, err := e.readSnapshot(opts.SnapshotID, opts.Fleet)
+	if errors.Is(err, sdk.ErrNotFound) && m.ID == "" {
+		return sdk.DeleteSnapshotResult{}, nil
+	}
+	if err != nil {
+		return sdk.DeleteSnapshotResult{}, err
+	}
+	unlock, err := record.Lock(dir)
+	if errors.Is(err, record.ErrGone) {
+		return sdk.DeleteSnapshotResult{Existed: true}, nil
+	}
+	if err != nil {
+		return sdk.DeleteSnapshotResult{}, err
+	}
+	defer unlock()
+	// Its name goes first: what is half deleted must not be found.
+	gone := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".deleted-"+randomText(8))
+	if err := os.Rename(dir, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return sdk.DeleteSnapshotResult{}, err
+	}
+	if err := os.RemoveAll(gone); err != nil {
+		return sdk.DeleteSnapshotResult{Existed: true}, fmt.Errorf("snapshot %s: its files could not be removed: %w", opts.SnapshotID, err)
+	}
+	return sdk.DeleteSnapshotResult{Existed: true}, record.SyncDir(filepath.Dir(dir))
+}
+
+func (e *Extension) readSnapshot(id, fleet string) (snapshot.Manifest, string, error) {
+	fleet, err := e.fleetOf(fleet)
+	if err != nil {
+		return snapshot.Manifest{}, "", err
+	}
+	if !snapshotID.MatchString(id) {
+		return snapshot.Manifest{}, "", sdk.Invalid("snapshot_id", "%q is not a snapshot id", clip(id))
+	}
+	dir := e.store.snapshot(id)
+	m, err := snapshot.Read(dir)
+	if errors.Is(err, snapshot.ErrGone) {
+		return m, dir, sdk.Errorf(sdk.ErrNotFound, "snapshot %s is not in %s", id, filepath.Dir(e.store.root))
+	}
+	if err != nil {
+		return m, dir, &sdk.Error{Kind: sdk.ErrUnreachable, Message: "snapshot " + id, Err: err}
+	}
+	if m.Identity.Fleet != fleet {
+		return m, dir, sdk.Errorf(sdk.ErrNotFound, "snapshot %s is not of fleet %q", id, clip(fleet))
+	}
+	return m, dir, nil
+}
+
+func (e *Extension) snapshotOf(m snapshot.Manifest) sdk.Snapshot {
+	return sdk.Snapshot{
+		ID: m.ID, Ref: e.store.ref(m.ID), SandboxID: m.SandboxID, Kind: m.Kind, Identity: m.Identity.Clone(), CreatedAt: m.CreatedAt,
+		ExpiresAt: m.ExpiresAt, Size: m.Size(), Digest: m.Digest(), ContainsSecrets: m.ContainsSecrets, Profile: m.Profile, Lost: m.Lost,
+	}
+}

@@ -32,6 +32,7 @@ func decodeFast(line []byte) (w wire, ok bool) {
 	text(&c, "message", &w.Message)
 	text(&c, "actor", &w.Actor)
 	text(&c, "run", &w.Run)
+	text(&c, "fleet", &w.Fleet)
 	text(&c, "backend", &w.Backend)
 	text(&c, "ref", &w.Ref)
 	number(&c, "incarnation", &w.Incarnation)

@@ -85,6 +85,9 @@ type Event struct {
 	Actor    string    `json:"actor,omitempty"`
 	Run      string    `json:"run,omitempty"`
 
+	// Fleet makes a log findable that begins without an Intent, which names
+	// it as well.
+	Fleet       string `json:"fleet,omitempty"`
 	Backend     string `json:"backend,omitempty"` // name of the configured instance
 	Ref         string `json:"ref,omitempty"`     // the backend's own handle
 	Incarnation int64  `json:"incarnation,omitempty"`

@@ -78,7 +78,7 @@ func TestEveryWrittenLineIsReadFast(t *testing.T) {
 		{Type: Extended, Lease: lease(3, 1)},
 		{Type: Claimed, Lease: &sdk.Lease{Claimed: true, ClaimHolder: "reaper \"x\"", Event: sdk.EventRef{LedgerID: "l", Sequence: 7, Hash: "h"}}},
 		{
-			LedgerID: "ldg-1", ID: "sbx-1", Sequence: 9, Time: start, Type: Adopted, Reason: "r", Message: "m", Actor: "a", Run: "u", Backend: "b", Ref: "c",
+			LedgerID: "ldg-1", ID: "sbx-1", Sequence: 9, Time: start, Type: Adopted, Reason: "r", Message: "m", Actor: "a", Run: "u", Fleet: "f", Backend: "b", Ref: "c",
 			Incarnation: 2, Status: sdk.StatusReady, Lease: lease(1, 1), ProfileRevision: "p", SnapshotID: "s", PrevHash: "h",
 			Intent: &Intent{Fleet: "f", Profile: sdk.Profile{Name: "}{", Env: map[string]string{"A": "\\\"", "B": "]"}}},
 		},

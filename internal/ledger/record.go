@@ -4,6 +4,7 @@
 package ledger
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -81,6 +82,9 @@ func (r Record) fold(e Event) Record {
 
 // foldFacts takes over what an event tells besides its type.
 func (r *Record) foldFacts(e Event) {
+	if e.Fleet != "" {
+		r.Fleet = e.Fleet
+	}
 	if e.Backend != "" {
 		r.Backend = e.Backend
 	}
@@ -99,7 +103,7 @@ func (r *Record) foldFacts(e Event) {
 		r.Intended = true
 	}
 	if i := e.Intent; i != nil {
-		r.Fleet, r.Identity, r.Profile, r.OnExpiry = i.Fleet, i.Identity, i.Profile, i.OnExpiry
+		r.Fleet, r.Identity, r.Profile, r.OnExpiry = cmp.Or(i.Fleet, r.Fleet), i.Identity, i.Profile, i.OnExpiry
 		r.RestoredFrom, r.SnapshotOf, r.SnapshotKind = i.RestoredFrom, i.SnapshotOf, i.SnapshotKind
 	}
 }

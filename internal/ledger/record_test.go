@@ -80,6 +80,12 @@ func TestFoldGivesStatusAndOpenness(t *testing.T) {
 	}
 }
 
+func TestALogWithoutAnIntentKnowsItsFleet(t *testing.T) {
+	if r := Fold(chain("sbx-00000000000000000000", Event{Type: DestroyFailed, Fleet: "ci"})); r.Fleet != "ci" || r.Intended {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestFoldTakesTheFacts(t *testing.T) {
 	const box = "sbx-00000000000000000000"
 	intent := &Intent{

@@ -29,6 +29,10 @@ const (
 	OutcomeGone    = "gone"    // nothing was there any more; the ledger says so now
 	OutcomeSkipped = "skipped" // extended meanwhile
 	OutcomeFailed  = "failed"
+	// OutcomeUnverifiable is for what counts as ended because its deadline
+	// passed long ago on a backend that enforces it, which could not be asked.
+	// Should the backend list it later, a later sweep takes it up again.
+	OutcomeUnverifiable = "unverifiable"
 )
 
 // Result is what became of one item.
@@ -46,7 +50,9 @@ type Report struct {
 	Gone    int      `json:"gone"`
 	Skipped int      `json:"skipped"`
 	Failed  int      `json:"failed"`
-	Pruned  int      `json:"pruned"` // tombstones past their retention
+	// Unverifiable counts what could not be seen gone and counts as ended.
+	Unverifiable int `json:"unverifiable"`
+	Pruned       int `json:"pruned"` // tombstones past their retention
 	// PruneError says why tombstones could not be pruned.
 	PruneError string `json:"prune_error,omitempty"`
 }
@@ -54,7 +60,7 @@ type Report struct {
 // Clean reports whether everything that was due is gone and everything could
 // be asked.
 func (r Report) Clean() bool {
-	return r.Failed == 0 && len(r.Unreachable) == 0 && len(r.Unreadable) == 0 && r.PruneError == ""
+	return r.Failed == 0 && r.Unverifiable == 0 && len(r.Unreachable) == 0 && len(r.Unreadable) == 0 && r.PruneError == ""
 }
 
 // Run removes what was selected and returns what became of each item, in the
@@ -81,6 +87,8 @@ func (r *Reaper) Run(ctx context.Context, selection Selection) (Report, error) {
 			report.Gone++
 		case OutcomeSkipped:
 			report.Skipped++
+		case OutcomeUnverifiable:
+			report.Unverifiable++
 		default:
 			report.Failed++
 		}
@@ -119,6 +127,10 @@ func (r *Reaper) one(ctx context.Context, item Item) Result {
 			Backend: item.Backend, ExpiresAt: item.ExpiresAt, Reason: lifecycle.ReasonTTL, OnlyExpired: true,
 		})
 		existed = destroyed.Existed
+		if err == nil && destroyed.Unverifiable != "" {
+			result.Outcome, result.Detail = OutcomeUnverifiable, destroyed.Unverifiable
+			return result
+		}
 	}
 	switch {
 	case err == nil && existed:

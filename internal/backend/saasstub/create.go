@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"strconv"
 	"time"
@@ -107,7 +108,7 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 		}
 		if err != nil {
 			// A contradiction or a lost answer may pass; other errors stay.
-			if last = err; !errors.Is(err, sdk.ErrUnreachable) {
+			if last = err; !errors.Is(err, sdk.ErrUnreachable) && !errors.Is(err, errContradiction) {
 				return result, err
 			}
 			continue
@@ -124,5 +125,8 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 		}
 	}
 	result.Removed = nil
-	return result, &sdk.Error{Kind: sdk.ErrUnreachable, Message: "sandbox " + opts.Target.ID + " could not be seen gone", Err: last}
+	if last == nil {
+		last = errContradiction // every delete was said to be done
+	}
+	return result, fmt.Errorf("sandbox %s could not be seen gone: %w", opts.Target.ID, last)
 }

@@ -32,6 +32,9 @@ func (e *Extension) Get(ctx context.Context, opts sdk.GetOptions) (sdk.GetResult
 	return sdk.GetResult{Sandbox: s}, err
 }
 
+// errContradiction is met when a box is not found and yet listed.
+var errContradiction = errors.New("the vendor contradicts itself")
+
 // find returns the box of a sandbox: by its ref, and when that finds
 // nothing, or something else, by the label. Not found means that both found
 // nothing.
@@ -59,7 +62,8 @@ func (e *Extension) find(ctx context.Context, target sdk.Target) (Box, error) {
 	for _, b := range found {
 		if target.Ref == b.ID {
 			// A listing may lag behind a delete, or the 404 was a lie.
-			return Box{}, sdk.Errorf(sdk.ErrUnreachable, "the vendor does not find box %s and lists it", b.ID)
+			// Neither is "unreachable", which would be no news of the box.
+			return Box{}, fmt.Errorf("%w about box %s", errContradiction, b.ID)
 		}
 		if _, ok, err := sandboxOf(b, target.Fleet); ok || err != nil {
 			return b, err

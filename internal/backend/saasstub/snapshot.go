@@ -165,7 +165,7 @@ func (e *Extension) DeleteSnapshot(ctx context.Context, opts sdk.DeleteSnapshotO
 			return result, err
 		}
 	}
-	return result, sdk.Errorf(sdk.ErrUnreachable, "snapshot %s could not be seen gone", opts.SnapshotID)
+	return result, fmt.Errorf("snapshot %s could not be seen gone: %w", opts.SnapshotID, errContradiction)
 }
 
 // Restore makes a box from an image.

@@ -9,7 +9,6 @@ package provider
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -52,31 +51,30 @@ func findCommandLine(t *testing.T) commandLine {
 	if cli.path == "" {
 		t.Fatal("neither terraform nor tofu is on PATH: name one in TF_ACC_TERRAFORM_PATH")
 	}
-	command := exec.Command(cli.path, "version", "-json")
-	command.Env = append(os.Environ(), "CHECKPOINT_DISABLE=1")
+	// The user's own configuration decides nothing here. A missing file would
+	// be a warning, which the test library does not expect in a version.
+	rc := filepath.Join(t.TempDir(), "terraform.rc")
+	if err := os.WriteFile(rc, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TF_CLI_CONFIG_FILE", rc)
+	t.Setenv("CHECKPOINT_DISABLE", "1")
+	command := exec.Command(cli.path, "version")
 	out, err := command.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var version struct {
-		Version string `json:"terraform_version"`
+	found := regexp.MustCompile(`(Terraform|OpenTofu) v(\d+)\.(\d+)\.`).FindStringSubmatch(string(out))
+	if found == nil {
+		t.Fatalf("%s has no version: %s", cli.path, out)
 	}
-	if err := json.Unmarshal(out, &version); err != nil {
-		t.Fatal(err)
-	}
-	human, err := exec.Command(cli.path, "version").Output()
+	minor, err := strconv.Atoi(found[3])
 	if err != nil {
 		t.Fatal(err)
 	}
-	cli.tofu = strings.Contains(string(human), "OpenTofu")
-	parts := strings.SplitN(version.Version, ".", 3)
-	minor, err := strconv.Atoi(parts[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	cli.writeOnly = parts[0] > "1" || minor >= 11
+	cli.tofu = found[1] == "OpenTofu"
+	cli.writeOnly = found[2] != "1" || minor >= 11
 	t.Setenv("TF_ACC_TERRAFORM_PATH", cli.path)
-	t.Setenv("CHECKPOINT_DISABLE", "1")
 	if cli.tofu && os.Getenv("TF_ACC_PROVIDER_HOST") == "" {
 		t.Setenv("TF_ACC_PROVIDER_HOST", "registry.opentofu.org")
 	}

@@ -159,7 +159,7 @@ func acceptance(cli, host string) func(context.Context, *runner) (tally, string)
 			"TF_ACC_PROVIDER_HOST=" + host,
 			"CHECKPOINT_DISABLE=1",
 		}
-		return goTest(".", env, "-run", "^TestAcc", "./internal/provider/...")(ctx, r)
+		return goTest(".", env, "-run", "^TestAcc", "./internal/provider/...", "./tools/examples")(ctx, r)
 	}
 }
 

@@ -37,6 +37,9 @@ type calls struct {
 	inFlight map[*context.CancelFunc]struct{}
 	idle     chan struct{} // closed when stopping and nothing is in flight
 
+	first func() // before the first call begins; may be nil
+	once  sync.Once
+
 	// standing is the context of go-plugin's own streams, which last as long
 	// as the connection.
 	standing     context.Context
@@ -53,8 +56,13 @@ func newCalls() *calls {
 
 // begin registers a call and returns its context, and what to do at its end.
 func (c *calls) begin(ctx context.Context) (context.Context, func(), error) {
+	c.once.Do(func() {
+		if c.first != nil {
+			c.first()
+		}
+	})
 	incoming, _ := metadata.FromIncomingContext(ctx)
-	first := func(key string) string {
+	value := func(key string) string {
 		if values := incoming.Get(key); len(values) > 0 {
 			return values[0]
 		}
@@ -62,12 +70,12 @@ func (c *calls) begin(ctx context.Context) (context.Context, func(), error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	release := cancel
-	if left, err := time.ParseDuration(first(timeoutKey)); err == nil {
+	if left, err := time.ParseDuration(value(timeoutKey)); err == nil {
 		var stopTimer context.CancelFunc
 		ctx, stopTimer = context.WithTimeout(ctx, left)
 		release = func() { stopTimer(); cancel() }
 	}
-	name := first(callKey)
+	name := value(callKey)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -74,7 +74,8 @@ type client struct {
 func (c *client) begin(ctx context.Context) (context.Context, context.CancelFunc) {
 	name := strconv.FormatUint(c.calls.Add(1), 10)
 	pairs := []string{callKey, name}
-	if deadline, ok := ctx.Deadline(); ok {
+	deadline, hasDeadline := ctx.Deadline()
+	if hasDeadline {
 		pairs = append(pairs, timeoutKey, time.Until(deadline).String())
 	}
 	call, breakOff := context.WithCancel(metadata.AppendToOutgoingContext(context.WithoutCancel(ctx), pairs...))
@@ -82,7 +83,8 @@ func (c *client) begin(ctx context.Context) (context.Context, context.CancelFunc
 		defer breakOff()
 		grace, stop := context.WithTimeout(call, c.opts.CancelGrace)
 		defer stop()
-		for {
+		// An extension sees a deadline by its own clock, as a deadline.
+		for !hasDeadline || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			resp, err := c.wire.Cancel(grace, &pb.CancelRequest{Call: name})
 			if err != nil {
 				return
@@ -113,7 +115,9 @@ func (c *client) fail(ctx context.Context, call string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("extension %s: %s: %w", c.opts.Name, call, context.Cause(ctx))
 	}
-	if isStatus && s.Code() == codes.Unavailable && c.opts.Broken != nil {
+	// A connection that the host has closed since says Canceled.
+	lost := isStatus && (s.Code() == codes.Unavailable || s.Code() == codes.Canceled)
+	if lost && c.opts.Broken != nil {
 		if broken := c.opts.Broken(ctx, call); broken != nil {
 			return broken
 		}
@@ -121,7 +125,7 @@ func (c *client) fail(ctx context.Context, call string, err error) error {
 	switch {
 	case !isStatus:
 		return fmt.Errorf("extension %s: %s: %w", c.opts.Name, call, err)
-	case s.Code() == codes.Unavailable:
+	case lost:
 		return &sdk.Error{Kind: sdk.ErrUnreachable, Message: fmt.Sprintf("the connection to extension %s broke during %s", c.opts.Name, call), Err: errors.New(cut(s.Message()))}
 	case s.Code() == codes.Unimplemented:
 		return sdk.Unsupported("", "extension %s does not know the call %s: it may be older than this program", c.opts.Name, call)

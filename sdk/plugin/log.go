@@ -11,9 +11,11 @@ import (
 	"strings"
 )
 
-// stderr is the process's own standard error: go-plugin puts a pipe in the
-// place of os.Stderr, which no longer flows when the host is gone.
-var stderr io.Writer = os.Stderr
+// stderr is the process's own standard error, which the host reads. go-plugin
+// puts a pipe in the place of os.Stderr whose content travels over gRPC: it
+// is lost in a crash and stands still when the host is gone. So the first call
+// puts the own one back, see [Serve].
+var stderr = os.Stderr
 
 // hostTimeFormat is how go-plugin's host reads a log line's time.
 const hostTimeFormat = "2006-01-02T15:04:05.000000Z07:00"

@@ -51,6 +51,7 @@ func Serve(ext sdk.Extension) {
 	}
 	socketDir := os.Getenv(goplugin.EnvUnixSocketDir)
 	s := &serving{calls: newCalls()}
+	s.calls.first = func() { os.Stdout, os.Stderr = stderr, stderr }
 
 	// Without this a log line after the host's end would kill the process in
 	// the middle of its save step. Notify, not Ignore: what is ignored stays

@@ -12,6 +12,10 @@
 // a default that flatters: a feature that the document leaves out counts as
 // [ClassUnsupported].
 //
+// A host finds an optional ability by a type assertion, whether the extension
+// is in process or not: what sdk/plugin hands out for a process has exactly
+// the interfaces that the extension announced when it was connected.
+//
 // The package imports nothing of sandboxer's own and can be used from any
 // module. Package sdk/plugin serves an extension from a process of its own.
 package sdk

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,13 +23,15 @@ const (
 	dirVariable = "SANDBOXER_EXTENSION_DIR"
 )
 
-// extensionName is what an extension may be called. It becomes part of a
-// file's name, so it holds no separator and no dot.
-var extensionName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
-
-// validName checks the name of an extension.
+// validName checks the name of an extension. It becomes part of a file's
+// name, so it holds no separator and no dot. (No regular expression: one that
+// is compiled when the program starts costs every start.)
 func validName(name string) error {
-	if !extensionName.MatchString(name) {
+	valid := len(name) > 0 && len(name) <= 63 && 'a' <= name[0] && name[0] <= 'z'
+	for _, c := range name {
+		valid = valid && ('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_')
+	}
+	if !valid {
 		return sdk.Invalid("extension", "%.80q is no name of an extension: lower-case letters, digits, - and _, beginning with a letter", name)
 	}
 	return nil

@@ -4,7 +4,6 @@
 package backend
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -24,14 +23,22 @@ var (
 	passedPrefixes = []string{"LC_", "XDG_"}
 )
 
-// variableName is what a listed variable may be called.
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+// validVariable reports whether a variable may be called so.
+func validVariable(name string) bool {
+	for i, c := range name {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
 
 // environment returns what of the host's environment a process gets, and the
 // values of the listed variables, which are likely to be secret.
 func environment(host, listed []string) (passed, listedValues []string, err error) {
 	for _, name := range listed {
-		if !variableName.MatchString(name) {
+		if !validVariable(name) {
 			return nil, nil, sdk.Invalid("env", "%.80q is no name of a variable: names are listed here, not values", name)
 		}
 	}

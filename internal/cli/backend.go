@@ -70,7 +70,7 @@ func (a *app) backendProbeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) == 1 {
-				name = args[0]
+				name, a.named = args[0], args[0]
 			}
 			return a.use(func(runtime *config.Runtime) error {
 				info, err := runtime.Manager.Backend(cmd.Context(), name, true)

@@ -6,6 +6,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -40,7 +41,8 @@ type app struct {
 	format   string // --output
 	json     bool   // --json
 
-	began bool // a verb has its arguments; what fails now is no misuse
+	named string // backend that the command line names
+	began bool   // a verb has its arguments; what fails now is no misuse
 }
 
 // Run runs one command line and returns the exit code.
@@ -81,12 +83,29 @@ const exitCodes = `Exit codes:
   124  timed out
 exec passes the exit code of its command through.`
 
+// environment describes the variables, from the schema of the configuration.
+func environment() string {
+	text := "Settings come from /etc/sandboxer/sandboxer.hcl, $XDG_CONFIG_HOME/sandboxer/sandboxer.hcl, ./sandboxer.hcl, the\n" +
+		"environment, --config and the flags; the later ones win.\n\nEnvironment:\n"
+	for _, attribute := range config.Attributes() {
+		if attribute.Env != "" {
+			text += fmt.Sprintf("  %-23s %s\n", attribute.Env, attribute.Name)
+		}
+	}
+	for _, variable := range [][2]string{
+		{"SANDBOXER_CONFIG", "configuration file"}, {"SANDBOXER_EXTENSION_DIR", "directories of extensions"}, {"SANDBOXER_LOG", "level of the log on stderr: debug, info, warn"},
+	} {
+		text += fmt.Sprintf("  %-23s %s\n", variable[0], variable[1])
+	}
+	return strings.TrimSuffix(text, "\n")
+}
+
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sandboxer",
 		Short: "Sandboxes that end by themselves",
 		Long: "sandboxer makes isolated, bounded, attributable environments, and makes sure that they end.\n\n" +
-			"The same sandboxes are resources of the Terraform provider of the same name.\n\n" + exitCodes,
+			"The same sandboxes are resources of the Terraform provider of the same name.\n\n" + exitCodes + "\n\n" + environment(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		PersistentPreRunE: a.begin,
@@ -141,6 +160,9 @@ func (a *app) begin(cmd *cobra.Command, _ []string) error {
 		}
 		a.format = formatJSON
 	}
+	if flag := cmd.Flags().Lookup("backend"); flag != nil {
+		a.named = flag.Value.String()
+	}
 	if flag := cmd.Flags().Lookup("output"); flag != nil && a.format != formatJSON && a.format != formatTable {
 		return usage("--output %q is not one of table, json", a.format)
 	}
@@ -173,7 +195,7 @@ func (a *app) config() (config.Config, error) {
 			return config.Config{}, err
 		}
 	}
-	return config.Merge(loaded, flags), nil
+	return config.Merge(loaded, flags).With(a.named), nil
 }
 
 // open puts the configuration to work; the caller closes it with [app.close].

@@ -140,15 +140,22 @@ func (c Config) Complete(getenv func(string) string) (Config, error) {
 			c.Backend = platform
 		}
 	}
-	if extension, known := extensionOf(c.Backend); known {
-		if _, found := c.Backends[c.Backend]; !found {
-			c = Merge(c, Config{Backends: map[string]Backend{c.Backend: {Extension: extension}}})
-		}
-	}
+	c = c.With(c.Backend)
 	if _, found := c.Backends[c.Backend]; c.Backend != "" && !found {
 		return c, sdk.Invalid("backend", "no backend %.80q is configured (there is: %s)", c.Backend, list(slices.Sorted(maps.Keys(c.Backends))))
 	}
 	return c, c.Validate()
+}
+
+// With returns the configuration with a backend of the given name. The name
+// of a known extension is a backend of it without any settings; another name
+// has to be configured, and changes nothing.
+func (c Config) With(name string) Config {
+	extension, known := extensionOf(name)
+	if _, found := c.Backends[name]; found || !known {
+		return c
+	}
+	return Merge(c, Config{Backends: map[string]Backend{name: {Extension: extension}}})
 }
 
 var (

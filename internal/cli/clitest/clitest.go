@@ -13,18 +13,25 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+)
+
+const (
+	settleTries = 300
+	settlePause = 100 * time.Millisecond
 )
 
 // Params returns how the scripts of a directory run: each with a home of its
 // own, which configure completes, and with these commands:
 //
-//	capture NAME         the last output becomes the variable NAME
-//	field PATH VALUE     the last output is JSON that has the value there; a missing one is empty
-//	count NUMBER         the last output is a JSON array of so many
-//	code NUMBER COMMAND  the command ends with that exit code
-//	nowhere DIR TEXT     no file below the directory holds the text
+//	capture NAME           the last output becomes the variable NAME
+//	field PATH VALUE       the last output is JSON that has the value there; a missing one is empty
+//	count NUMBER           the last output is a JSON array of so many
+//	code NUMBER COMMAND    the command ends with that exit code
+//	settle NUMBER COMMAND  the command's JSON array comes to have so many elements
+//	nowhere DIR TEXT       no file below the directory holds the text
 func Params(dir string, configure func(*testscript.Env) error) testscript.Params {
 	return testscript.Params{
 		Dir:                 dir,
@@ -59,6 +66,18 @@ func Params(dir string, configure func(*testscript.Env) error) testscript.Params
 				if strconv.Itoa(len(list)) != args[0] {
 					ts.Fatalf("%d elements, wanted %s", len(list), args[0])
 				}
+			},
+			"settle": func(ts *testscript.TestScript, _ bool, args []string) {
+				var list []json.RawMessage
+				for range settleTries {
+					ts.Check(ts.Exec(args[1], args[2:]...))
+					ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &list))
+					if strconv.Itoa(len(list)) == args[0] {
+						return
+					}
+					time.Sleep(settlePause)
+				}
+				ts.Fatalf("%d elements, wanted %s", len(list), args[0])
 			},
 			"nowhere": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(file string, entry fs.DirEntry, err error) error {

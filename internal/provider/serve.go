@@ -46,16 +46,29 @@ func Serve(ctx context.Context, version string, debug bool) error {
 	defer signal.Stop(pipe)
 
 	served := New(Options{Version: version, Logger: hostLogger(os.Getenv)})
+	leave := func() {
+		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceAfterParent)
+		defer cancel()
+		// Nobody is left to be told of an error.
+		_ = served.Close(cleaning)
+		os.Exit(1)
+	}
 	if !debug {
 		watching, stop := context.WithCancel(ctx)
 		defer stop()
-		go orphaned(watching, func() {
-			cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceAfterParent)
-			defer cancel()
-			// Nobody is left to be told of an error.
-			_ = served.Close(cleaning)
-			os.Exit(1)
-		})
+		go orphaned(watching, leave)
+		// A runner that gives up sends SIGTERM to the whole process group.
+		// Terraform then cancels its calls; they roll back before the end.
+		terminated := make(chan os.Signal, 1)
+		signal.Notify(terminated, syscall.SIGTERM)
+		defer signal.Stop(terminated)
+		go func() {
+			select {
+			case <-watching.Done():
+			case <-terminated:
+				leave()
+			}
+		}()
 	}
 	err := providerserver.Serve(ctx, func() provider.Provider { return served }, providerserver.ServeOpts{
 		Address: Address, ProtocolVersion: 6, Debug: debug,

@@ -40,8 +40,8 @@ func FuzzLine(f *testing.F) {
 		}
 		line = bytes.TrimSuffix(line, []byte("\n"))
 		if fast, ok := decodeFast(line); ok {
-			if any, err := decodeAny(line); err != nil || !reflect.DeepEqual(fast, any) {
-				t.Fatalf("%q: read fast as %+v, else as %+v, %v", line, fast, any, err)
+			if general, err := decodeAny(line); err != nil || !reflect.DeepEqual(fast, general) {
+				t.Fatalf("%q: read fast as %+v, else as %+v, %v", line, fast, general, err)
 			}
 		}
 		e, err := parseLine(line)
@@ -89,9 +89,9 @@ func TestEveryWrittenLineIsReadFast(t *testing.T) {
 		}
 		line = bytes.TrimSuffix(line, []byte("\n"))
 		fast, ok := decodeFast(line)
-		any, err := decodeAny(line)
-		if !ok || err != nil || !reflect.DeepEqual(fast, any) {
-			t.Errorf("%s: read fast (%v) as %+v, else as %+v, %v", line, ok, fast, any, err)
+		general, err := decodeAny(line)
+		if !ok || err != nil || !reflect.DeepEqual(fast, general) {
+			t.Errorf("%s: read fast (%v) as %+v, else as %+v, %v", line, ok, fast, general, err)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestOneBrokenObjectDoesNotStopTheRest(t *testing.T) {
 	for range 20 {
 		want[y.create(t, time.Minute)] = OutcomeRemoved
 	}
-	broken = y.alive("cloud")[7]
+	broken = y.alive()[7]
 	want[broken] = OutcomeFailed
 	c.Advance(time.Minute)
 	report := y.sweep(t)
@@ -54,8 +54,8 @@ func TestOneBrokenObjectDoesNotStopTheRest(t *testing.T) {
 	// The claim stands, and the next sweep goes on where this one failed.
 	at := broken
 	broken = ""
-	if report := y.sweep(t); !cmp.Equal(outcomes(report), map[string]string{at: OutcomeRemoved}) || len(y.alive("cloud")) != 0 {
-		t.Errorf("%+v, %v", report, y.alive("cloud"))
+	if report := y.sweep(t); !cmp.Equal(outcomes(report), map[string]string{at: OutcomeRemoved}) || len(y.alive()) != 0 {
+		t.Errorf("%+v, %v", report, y.alive())
 	}
 }
 
@@ -102,7 +102,7 @@ func TestAClaimWhoseHolderDiedIsContinued(t *testing.T) {
 		t.Errorf("extend after a claim: %v", err)
 	}
 	report := y.sweep(t)
-	if len(report.Items) != 1 || report.Items[0].Reason != ReasonUnfinished || report.Removed != 1 || len(y.alive("cloud")) != 0 {
+	if len(report.Items) != 1 || report.Items[0].Reason != ReasonUnfinished || report.Removed != 1 || len(y.alive()) != 0 {
 		t.Errorf("%+v", report)
 	}
 }
@@ -128,7 +128,7 @@ func TestWhatReappearsIsFoundAndReaped(t *testing.T) {
 		t.Fatalf("%+v", selection)
 	}
 	report, err := y.Run(t.Context(), selection)
-	if err != nil || report.Removed != 1 || len(y.alive("cloud")) != 0 {
+	if err != nil || report.Removed != 1 || len(y.alive()) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	events, err := y.ledger.Events(t.Context(), id)
@@ -205,7 +205,7 @@ func TestLeaksAreFoundInBothDirections(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{unknown: "unknown", lost: "lost", overdue: "overdue"}, got); diff != "" || !leaks.Found() {
 		t.Error(diff)
 	}
-	if !slices.Contains(y.alive("cloud"), overdue) || !slices.Contains(y.alive("cloud"), ours) {
+	if !slices.Contains(y.alive(), overdue) || !slices.Contains(y.alive(), ours) {
 		t.Error("looking has changed something")
 	}
 }
@@ -232,7 +232,7 @@ func TestExtendAndSweepRace(t *testing.T) {
 			t.Fatal(err)
 		}
 		outcome := report.Results[0].Outcome
-		alive := len(y.alive("cloud")) == 1
+		alive := len(y.alive()) == 1
 		switch {
 		case extended == nil && outcome == OutcomeSkipped && alive:
 			won["extend"]++
@@ -256,7 +256,7 @@ func TestAContextThatEndsLeavesTheRestNotBegun(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	report, err := y.Run(cancelled, selection)
-	if !errors.Is(err, context.Canceled) || report.Failed != 1 || !cmp.Equal(y.alive("cloud"), []string{id}) {
+	if !errors.Is(err, context.Canceled) || report.Failed != 1 || !cmp.Equal(y.alive(), []string{id}) {
 		t.Errorf("%+v, %v", report, err)
 	}
 }

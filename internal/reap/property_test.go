@@ -62,7 +62,7 @@ func TestNothingOutlivesItsDeadlineWhateverTheVendorSays(t *testing.T) {
 					destroyed, err := y.manager.Destroy(t.Context(), id, lifecycle.DestroyOptions{})
 					unverifiable[id] = unverifiable[id] || destroyed.Unverifiable != ""
 					if err == nil && !unverifiable[id] {
-						for _, name := range y.alive("cloud") {
+						for _, name := range y.alive() {
 							if name == id {
 								t.Errorf("%s was said to be destroyed", id)
 							}
@@ -73,7 +73,7 @@ func TestNothingOutlivesItsDeadlineWhateverTheVendorSays(t *testing.T) {
 					for _, result := range report.Results {
 						id := result.ID
 						unverifiable[id] = unverifiable[id] || result.Outcome == OutcomeUnverifiable
-						for _, name := range y.alive("cloud") {
+						for _, name := range y.alive() {
 							if name == id && !unverifiable[id] && (result.Outcome == OutcomeRemoved || result.Outcome == OutcomeGone) {
 								t.Errorf("%s was said to be %s", name, result.Outcome)
 							}
@@ -97,7 +97,7 @@ func TestNothingOutlivesItsDeadlineWhateverTheVendorSays(t *testing.T) {
 					t.Errorf("%s: %+v, %v", name, leaks, err)
 				}
 			}
-			if left := here.alive("cloud"); len(left) != 1 || left[0] != foreign {
+			if left := here.alive(); len(left) != 1 || left[0] != foreign {
 				t.Errorf("left at the vendor: %v; want only %s", left, foreign)
 			}
 		})

@@ -27,14 +27,14 @@ func TestASweepTakesWhatIsDueAndNothingElse(t *testing.T) {
 	if diff := cmp.Diff([]string{short}, ids(selection.Items)); diff != "" {
 		t.Fatal(diff)
 	}
-	if len(y.alive("cloud")) != 2 {
+	if len(y.alive()) != 2 {
 		t.Error("the plan has changed something")
 	}
 	report, err := y.Run(t.Context(), selection)
 	if err != nil || report.Removed != 1 || !report.Clean() {
 		t.Errorf("%+v, %v", report, err)
 	}
-	if diff := cmp.Diff([]string{long}, y.alive("cloud")); diff != "" {
+	if diff := cmp.Diff([]string{long}, y.alive()); diff != "" {
 		t.Error(diff)
 	}
 	record, err := y.ledger.Get(t.Context(), short)
@@ -69,7 +69,7 @@ func TestExecutionOnlyShrinksTheSelection(t *testing.T) {
 	if diff := cmp.Diff(want, outcomes(report)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{extended, kept}, y.alive("cloud")); diff != "" {
+	if diff := cmp.Diff([]string{extended, kept}, y.alive()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -85,8 +85,8 @@ func TestAnotherFleetIsNeitherSeenNorTouched(t *testing.T) {
 	}
 	// Not even when a selection names it.
 	report, err := y.Run(t.Context(), Selection{Items: []Item{{Kind: KindSandbox, ID: foreign, Backend: "cloud"}}})
-	if err != nil || report.Removed != 0 || !cmp.Equal(y.alive("cloud"), []string{foreign}) {
-		t.Errorf("%+v, %v, %v", report, err, y.alive("cloud"))
+	if err != nil || report.Removed != 0 || !cmp.Equal(y.alive(), []string{foreign}) {
+		t.Errorf("%+v, %v, %v", report, err, y.alive())
 	}
 }
 
@@ -135,8 +135,8 @@ func TestAnIntentIsReapedAtItsDeadlineAndNeverEarlier(t *testing.T) {
 			}
 			y.clock.Advance(time.Nanosecond)
 			report := y.sweep(t)
-			if diff := cmp.Diff(map[string]string{id: want}, outcomes(report)); diff != "" || !report.Clean() || len(y.alive("cloud")) != 0 {
-				t.Error(diff, y.alive("cloud"))
+			if diff := cmp.Diff(map[string]string{id: want}, outcomes(report)); diff != "" || !report.Clean() || len(y.alive()) != 0 {
+				t.Error(diff, y.alive())
 			}
 			if record, err := y.ledger.Get(t.Context(), id); err != nil || record.Open {
 				t.Errorf("%+v, %v", record, err)

@@ -95,10 +95,10 @@ func (y yard) sweep(t *testing.T) Report {
 	return report
 }
 
-// alive returns the ids of the boxes in a cloud.
-func (y yard) alive(cloud string) []string {
+// alive returns the ids of the boxes in the cloud.
+func (y yard) alive() []string {
 	var ids []string
-	for _, b := range y.clouds[cloud].Boxes() {
+	for _, b := range y.clouds["cloud"].Boxes() {
 		ids = append(ids, b.Name)
 	}
 	return ids

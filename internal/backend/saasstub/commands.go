@@ -144,9 +144,13 @@ func (s honest) RunCommand(ctx context.Context, id string, req CommandRequest) (
 	case err != nil:
 		return CommandResult{}, err
 	}
-	// A command that outlived its box was killed with it.
-	if _, err := s.running(ctx, id); err != nil {
+	_, gone := s.running(ctx, id)
+	switch {
+	case hasCode(gone, CodeWrongState), hasCode(gone, CodeNotFound):
+		// A command that outlives its box is killed with it.
 		return CommandResult{ExitCode: 128 + 9}, nil
+	case gone != nil:
+		return CommandResult{}, gone
 	}
 	return CommandResult{ExitCode: code}, nil
 }

@@ -23,6 +23,10 @@ const (
 	goneTries = 10
 )
 
+// reasonUnverifiable closes a log whose sandbox could not be seen gone. A
+// later destroy asks again.
+const reasonUnverifiable = "unverifiable"
+
 // Destroy removes a sandbox and returns when its absence was observed, by
 // ref and in the backend's listing. It succeeds from every status, also when
 // nothing is there any more. An unreachable backend is an error, except for
@@ -37,7 +41,7 @@ func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (
 		return result, err
 	}
 	result.Backend = at.backend
-	if at.record.Known() && !at.record.Open {
+	if at.record.Known() && !at.record.Open && at.record.Reason != reasonUnverifiable {
 		return result, nil
 	}
 	ext, err := m.open(ctx, at.backend)
@@ -88,7 +92,7 @@ func (m *Manager) unasked(ctx context.Context, at place, result DestroyResult, c
 	if !at.record.Known() {
 		return result, nil
 	}
-	_, err := m.append(ctx, at.id, ledger.Event{Type: ledger.Destroyed, Reason: "unverifiable", Message: cause.Error()})
+	_, err := m.append(ctx, at.id, ledger.Event{Type: ledger.Destroyed, Reason: reasonUnverifiable, Message: cause.Error()})
 	return result, err
 }
 

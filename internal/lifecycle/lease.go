@@ -159,7 +159,7 @@ func (m *Manager) change(ctx context.Context, id, backend string, c leaseChange)
 // intentOf gives a sandbox that was made elsewhere a log here that can stand
 // by itself.
 func intentOf(at place, found sdk.Sandbox) *ledger.Intent {
-	if at.record.Known() {
+	if at.record.Known() && at.record.Identity.ID != "" {
 		return nil
 	}
 	return &ledger.Intent{Fleet: found.Identity.Fleet, Identity: found.Identity, Profile: found.Profile, OnExpiry: cmp.Or(found.OnExpiry, sdk.OnExpiryDestroy)}

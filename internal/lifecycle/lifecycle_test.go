@@ -303,6 +303,13 @@ func TestStatusOfWhatHasEnded(t *testing.T) {
 		if err != nil || result.Unverifiable == "" {
 			t.Errorf("destroy after: %+v %v", result, err)
 		}
+		if again, err := h.Destroy(t.Context(), made.ID, DestroyOptions{}); err != nil || again.Unverifiable == "" {
+			t.Errorf("a second destroy claims more than the first: %+v %v", again, err)
+		}
+		h.server.Heal()
+		if seen, err := h.Destroy(t.Context(), made.ID, DestroyOptions{}); err != nil || seen.Unverifiable != "" || len(h.server.Boxes()) != 0 {
+			t.Errorf("a destroy that can ask again: %+v %v", seen, err)
+		}
 	})
 }
 

@@ -115,6 +115,7 @@ func failure(step, id, backend string, err error) error {
 func (m *Manager) append(ctx context.Context, id string, e ledger.Event) (ledger.Event, error) {
 	ctx, cancel := detached(ctx, m.settings.Budgets.Rollback)
 	defer cancel()
+	e.Fleet = m.settings.Fleet
 	e.Actor = cmp.Or(e.Actor, m.settings.Attribution.Actor)
 	e.Run = cmp.Or(e.Run, m.settings.Attribution.Run)
 	written, _, err := m.ledger.Append(ctx, id, func(ledger.Record) (ledger.Event, error) { return e, nil })

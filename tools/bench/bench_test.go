@@ -62,6 +62,17 @@ func TestInterleave(t *testing.T) {
 	}
 }
 
+func TestRoom(t *testing.T) {
+	for _, c := range []struct {
+		available float64
+		want      int
+	}{{0, 300}, {24e9, 300}, {8e9, 100}, {80e6, 1}} {
+		if got := room(300, c.available); got != c.want {
+			t.Errorf("room(300, %v) = %d, want %d", c.available, got, c.want)
+		}
+	}
+}
+
 // A provider that says nothing is an error, not a fast start.
 func TestStartPluginNeedsAHandshake(t *testing.T) {
 	if _, _, err := startPlugin(t.Context(), "/bin/true"); err == nil {

@@ -68,6 +68,7 @@ type bench struct {
 	root    string
 	scratch string // removed at the end
 	runs    int
+	planned int // sandboxes in the plan
 }
 
 // note tells a person what is going on.
@@ -83,8 +84,9 @@ func main() {
 	defer stop()
 	only := flag.String("only", "", "comma separated groups to measure: handshake, local, plan")
 	runs := flag.Int("runs", 15, "measurements of each side")
+	planned := flag.Int("planned", 300, "sandboxes in the plan")
 	flag.Parse()
-	missed, err := run(ctx, *only, *runs)
+	missed, err := run(ctx, *only, *runs, *planned)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -94,7 +96,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, only string, runs int) (bool, error) {
+func run(ctx context.Context, only string, runs, planned int) (bool, error) {
 	root, err := repo.Root()
 	if err != nil {
 		return false, err
@@ -104,7 +106,7 @@ func run(ctx context.Context, only string, runs int) (bool, error) {
 		return false, err
 	}
 	defer os.RemoveAll(scratch)
-	b := &bench{root: root, scratch: scratch, runs: runs}
+	b := &bench{root: root, scratch: scratch, runs: runs, planned: planned}
 	begin := time.Now()
 	b.note("building bin/: what is measured is what is shipped")
 	if output, err := repo.Command(ctx, root, "go", "run", "./tools/build").CombinedOutput(); err != nil {

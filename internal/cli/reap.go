@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -122,7 +123,11 @@ func (a *app) printReport(report reap.Report, now time.Time) error {
 	if report.Postponed > 0 {
 		a.note("%d more are due and over the bound", report.Postponed)
 	}
-	a.note("%d removed, %d were gone, %d skipped, %d failed", report.Removed, report.Gone, report.Skipped, report.Failed)
+	summary := fmt.Sprintf("%d removed, %d were gone, %d skipped, %d failed", report.Removed, report.Gone, report.Skipped, report.Failed)
+	if report.Unverifiable > 0 {
+		summary += fmt.Sprintf(", %d could not be seen gone", report.Unverifiable)
+	}
+	a.note("%s", summary)
 	return a.print(report, rows)
 }
 

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
@@ -158,18 +159,24 @@ func (c Config) With(name string) Config {
 	return Merge(c, Config{Backends: map[string]Backend{name: {Extension: extension}}})
 }
 
+// The patterns are compiled when first used: Terraform starts the program
+// several times in each run.
 var (
-	fleetPattern   = regexp.MustCompile("^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")
-	backendPattern = regexp.MustCompile("^[A-Za-z][A-Za-z0-9_-]{0,62}$")
-	extPattern     = regexp.MustCompile("^[a-z][a-z0-9_-]{0,62}$")
-	sha256Pattern  = regexp.MustCompile("^[0-9a-f]{64}$")
-	envPattern     = regexp.MustCompile("^[A-Za-z_][A-Za-z0-9_]*$")
+	fleetPattern   = pattern("^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")
+	backendPattern = pattern("^[A-Za-z][A-Za-z0-9_-]{0,62}$")
+	extPattern     = pattern("^[a-z][a-z0-9_-]{0,62}$")
+	sha256Pattern  = pattern("^[0-9a-f]{64}$")
+	envPattern     = pattern("^[A-Za-z_][A-Za-z0-9_]*$")
 )
+
+func pattern(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 // Validate returns the first fault of a configuration that may lie over
 // another, an [*sdk.Error] on its attribute.
 func (c Config) Validate() error {
-	if c.Fleet != "" && !fleetPattern.MatchString(c.Fleet) {
+	if c.Fleet != "" && !fleetPattern().MatchString(c.Fleet) {
 		return sdk.Invalid("fleet", "%.80q is not a fleet name (letters, digits, dots, dashes, underscores, slashes)", c.Fleet)
 	}
 	if c.DefaultTTL < 0 {
@@ -191,17 +198,17 @@ func (c Config) Validate() error {
 
 func (b Backend) validate(name string) error {
 	at := "backends." + name
-	if !backendPattern.MatchString(name) {
+	if !backendPattern().MatchString(name) {
 		return sdk.Invalid("backends", "%.80q is not a backend name (a letter, then letters, digits, dashes, underscores; at most 63)", name)
 	}
-	if !extPattern.MatchString(b.Extension) {
+	if !extPattern().MatchString(b.Extension) {
 		return sdk.Invalid(at+".extension", "%.80q is not an extension name (a lower case letter, then lower case letters, digits, dashes and underscores)", b.Extension)
 	}
-	if b.SHA256 != "" && !sha256Pattern.MatchString(b.SHA256) {
+	if b.SHA256 != "" && !sha256Pattern().MatchString(b.SHA256) {
 		return sdk.Invalid(at+".sha256", "not a SHA-256 digest of 64 lower case hexadecimal digits")
 	}
 	for i, variable := range b.Env {
-		if !envPattern.MatchString(variable) {
+		if !envPattern().MatchString(variable) {
 			return sdk.Invalid(fmt.Sprintf("%s.env[%d]", at, i), "%.80q is not the name of an environment variable", variable)
 		}
 	}

@@ -141,7 +141,7 @@ func TestFaults(t *testing.T) {
 		{"fleet = env(\"X\")", "f.hcl:1:9: Call to unknown function"},
 		{"fleet = \"${x}\"", "f.hcl:1:10: only plain values"},
 		{"fleet = [for x in [1]: x]", "f.hcl:1:10: only plain values"},
-		{"a = " + strings.Repeat("[", 1<<19), "nested deeper"},
+		{"a = " + strings.Repeat("[", 1<<16), "nested deeper"},
 	}
 	for _, c := range cases {
 		_, err := Parse("f.hcl", []byte(c.text), true)

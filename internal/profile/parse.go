@@ -103,7 +103,7 @@ func check(b *builder, root *value) (sdk.Profile, error) {
 	if root.kind == kindNull {
 		root = &value{kind: kindObject, at: root.at}
 	}
-	plain := c.value(&document, root, "")
+	plain := c.value(document(), root, "")
 	if root.kind != kindObject {
 		return sdk.Profile{}, b.faults.Err()
 	}

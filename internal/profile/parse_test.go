@@ -185,10 +185,11 @@ func TestBombsAreBounded(t *testing.T) {
 		{"a merge of itself", YAML, "a: &a\n  <<: *a\n", ""},
 		{"deep YAML", YAML, strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "nested deeper"},
 		{"deep JSON", JSON, strings.Repeat("[", 1<<20), "nested deeper"},
-		{"deep HCL", HCL, "a = " + strings.Repeat("[", 1<<20), "nested deeper"},
-		{"signs", HCL, "a = " + strings.Repeat("-", 1<<20), "no operators"},
-		{"negations", HCL, "a = " + strings.Repeat("!", 1<<20), "only plain values"},
+		{"deep HCL", HCL, "a = " + strings.Repeat("[", 1<<16), "nested deeper"},
+		{"signs", HCL, "a = " + strings.Repeat("-", 1<<16), "no operators"},
+		{"negations", HCL, "a = " + strings.Repeat("!", 1<<16), "only plain values"},
 		{"large exponent", HCL, "name = \"a\"\nlimits = { cpus = 1e999999999 }", ""},
+		{"too large for HCL", HCL, strings.Repeat("#", 1<<20+1), "larger than 1 MiB"},
 		{"too large", YAML, strings.Repeat("#", sandbox.MaxDocument+1), "larger than"},
 	}
 	for _, c := range cases {

@@ -18,7 +18,7 @@ const SchemaID = "https://github.com/sand-boxer/terraform-provider-sandboxer/sch
 // words for: a default that is longer than the maximum, one port under two
 // names, a regular expression or path that is not one, sizes in bytes.
 func Schema() []byte {
-	schema := document.schema()
+	schema := document().schema()
 	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	schema["$id"] = SchemaID
 	schema["title"] = "sandboxer profile"

@@ -6,6 +6,7 @@ package profile
 import (
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
@@ -107,90 +108,96 @@ func tcpPort(description string) node {
 	return node{is: kindInteger, description: description, rules: map[string]any{"minimum": 1, "maximum": 65535}}
 }
 
-// document is the table: a profile document, from the top.
-var document = object("A profile: a kind of sandbox.",
-	field{"name", needed(text("Name of the profile.", pattern(nameRule)))},
-	field{"description", text("What the profile is for, in a sentence or two.")},
+// document is the table: a profile document, from the top. It is made when
+// first used: Terraform starts the program several times in each run.
+var document = sync.OnceValue(makeDocument)
 
-	field{"image", text("Image to make it from: a reference, or the path of an OCI layout, an archive or a root filesystem tar. A path is absolute or begins with `./` or `../`, and is relative to the file of the profile. Without any of `image`, `build`, `compose`, `machine` and `template`, the backend's own root is used.")},
-	field{"build", object("Image to build and make it from.",
-		field{"context", needed(text("Directory that is built, relative to the file of the profile.", map[string]any{"minLength": 1}))},
-		field{"dockerfile", text("Name of the Dockerfile in the context. Default: `Dockerfile`.")},
-		field{"args", textMap("Build arguments by name.", "")},
-		field{"target", text("Stage that is built. Default: the last.")},
-	)},
-	field{"compose", object("Compose project to make it from.",
-		field{"files", func() node {
-			n := needed(texts("Compose files, relative to the file of the profile."))
-			n.rules = map[string]any{"minItems": 1}
-			return n
-		}()},
-		field{"profiles", texts("Compose profiles to enable.")},
-		field{"services", texts("Services to start. Default: all.")},
-	)},
-	field{"machine", object("Virtual machine image to make it from.",
-		field{"image", needed(text("Path of the machine image, relative to the file of the profile.", map[string]any{"minLength": 1}))},
-		field{"format", text("Format of the image. Default: detected.")},
-	)},
-	field{"template", text("Name of a template of the backend to make it from.")},
+func makeDocument() *node {
+	n := object("A profile: a kind of sandbox.",
+		field{"name", needed(text("Name of the profile.", pattern(nameRule)))},
+		field{"description", text("What the profile is for, in a sentence or two.")},
 
-	field{"command", command("Main process: program and arguments. Without one, the sandbox idles.")},
-	field{"workdir", text("Working directory, absolute.", optional(pathRule))},
-	field{"user", text("User to run as: a name, a uid, or uid:gid.", optional(userRule))},
-	field{"env", textMap("Environment variables by name.", envRule)},
-	field{"files", node{is: kindObject, description: "Files that are placed before the first instruction, by absolute path.", keys: pathRule, elements: &node{
-		is: kindObject, description: "One file.", fields: []field{
-			{"content", needed(text("Content of the file."))},
-			{"mode", text("Mode in octal. Default: `0644`.", optional(modeRule))},
-		},
-	}}},
-	field{"setup", func() node {
-		step := command("One command.")
-		step.rules = map[string]any{"minItems": 1, "prefixItems": []any{map[string]any{"minLength": 1}}}
-		return node{is: kindList, description: "Commands that run one after the other, after the start and before the readiness check.", elements: &step}
-	}()},
-	field{"ports", func() node {
-		port := tcpPort("")
-		return node{is: kindObject, description: "TCP ports that the sandbox serves, by name. Each appears in `endpoints`.", keys: portRule, elements: &port}
-	}()},
-	field{"publish", text("Where ports are published: `loopback` or `host`. Default: `loopback`.", oneOf("loopback", "host"))},
-	field{"runtime", text("Runtime of the backend to use, where it has several.", optional(runtimeRule))},
-	field{"limits", object("Bounds. What is set must be enforced by the backend, or the profile is refused there.",
-		field{"cpus", node{is: kindNumber, description: "Processors, fractions allowed.", rules: map[string]any{"anyOf": []any{
-			map[string]any{"const": 0}, map[string]any{"minimum": 0.01, "maximum": 4096},
-		}}}},
-		field{"memory", size("Memory")},
-		field{"pids", node{is: kindInteger, description: "Processes and threads.", rules: map[string]any{"minimum": 0, "maximum": 4 << 20}}},
-		field{"disk", size("Space that the sandbox may write")},
-		field{"wall", duration("Longest life, whatever is extended")},
-	)},
-	field{"network", node{is: kindObject, description: "Network policy.", fields: []field{
-		{"egress", text("What the sandbox may reach: `none` (no network at all), `deny` (nothing but `allow`), `open`. Default: `none`.", oneOf(sdk.EgressDeny, sdk.EgressOpen, sdk.EgressNone))},
-		{"allow", texts("What may be reached with `egress = \"deny\"`: `host:port`, `CIDR:port`, `*.domain:port`; without a port, all ports.")},
-	}, rules: map[string]any{
-		"if":   map[string]any{"properties": map[string]any{"allow": map[string]any{"type": "array", "minItems": 1}}, "required": []string{"allow"}},
-		"then": map[string]any{"properties": map[string]any{"egress": map[string]any{"const": sdk.EgressDeny}}, "required": []string{"egress"}},
-	}}},
-	field{"ready", node{is: kindObject, description: "Check that makes the sandbox ready: exactly one of `http`, `tcp`, `exec` and `log`.", fields: []field{
-		{"http", object("Ready on a 2xx or 3xx answer.",
-			field{"port", needed(tcpPort("Port in the sandbox."))},
-			field{"path", text("Path that is asked for. Default: `/`.", optional(pathRule))},
+		field{"image", text("Image to make it from: a reference, or the path of an OCI layout, an archive or a root filesystem tar. A path is absolute or begins with `./` or `../`, and is relative to the file of the profile. Without any of `image`, `build`, `compose`, `machine` and `template`, the backend's own root is used.")},
+		field{"build", object("Image to build and make it from.",
+			field{"context", needed(text("Directory that is built, relative to the file of the profile.", map[string]any{"minLength": 1}))},
+			field{"dockerfile", text("Name of the Dockerfile in the context. Default: `Dockerfile`.")},
+			field{"args", textMap("Build arguments by name.", "")},
+			field{"target", text("Stage that is built. Default: the last.")},
 		)},
-		{"tcp", object("Ready when a connection is accepted.", field{"port", needed(tcpPort("Port in the sandbox."))})},
-		{"exec", command("Ready when this command exits with 0.")},
-		{"log", text("Ready when a line of the main process's output matches this regular expression.")},
-		{"timeout", duration("How long to wait; longer means that the sandbox has failed")},
-	}, rules: map[string]any{"oneOf": []any{isSet("http", nil), isSet("tcp", nil), isSet("exec", map[string]any{"type": "array", "minItems": 1}), isSet("log", map[string]any{"type": "string", "minLength": 1})}}}},
-	field{"ttl", object("How long sandboxes of the profile live.",
-		field{"default", duration("Life of a sandbox whose creator names none")},
-		field{"max", duration("Longest life, extensions included")},
-		field{"exempt", text("Reason why the installation's maximum does not hold for this profile. It is shown wherever the sandbox is.")},
-	)},
-	field{"on_expiry", text("What happens at the deadline: `destroy`, `snapshot` (then destroy) or `pause`. Default: `destroy`.",
-		oneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause)))},
-	field{"requires", requires()},
-	field{"labels", textMap("Labels of every sandbox of the profile. Keys that begin with `"+sdk.LabelPrefix+"` are reserved.", labelRule)},
-)
+		field{"compose", object("Compose project to make it from.",
+			field{"files", func() node {
+				n := needed(texts("Compose files, relative to the file of the profile."))
+				n.rules = map[string]any{"minItems": 1}
+				return n
+			}()},
+			field{"profiles", texts("Compose profiles to enable.")},
+			field{"services", texts("Services to start. Default: all.")},
+		)},
+		field{"machine", object("Virtual machine image to make it from.",
+			field{"image", needed(text("Path of the machine image, relative to the file of the profile.", map[string]any{"minLength": 1}))},
+			field{"format", text("Format of the image. Default: detected.")},
+		)},
+		field{"template", text("Name of a template of the backend to make it from.")},
+
+		field{"command", command("Main process: program and arguments. Without one, the sandbox idles.")},
+		field{"workdir", text("Working directory, absolute.", optional(pathRule))},
+		field{"user", text("User to run as: a name, a uid, or uid:gid.", optional(userRule))},
+		field{"env", textMap("Environment variables by name.", envRule)},
+		field{"files", node{is: kindObject, description: "Files that are placed before the first instruction, by absolute path.", keys: pathRule, elements: &node{
+			is: kindObject, description: "One file.", fields: []field{
+				{"content", needed(text("Content of the file."))},
+				{"mode", text("Mode in octal. Default: `0644`.", optional(modeRule))},
+			},
+		}}},
+		field{"setup", func() node {
+			step := command("One command.")
+			step.rules = map[string]any{"minItems": 1, "prefixItems": []any{map[string]any{"minLength": 1}}}
+			return node{is: kindList, description: "Commands that run one after the other, after the start and before the readiness check.", elements: &step}
+		}()},
+		field{"ports", func() node {
+			port := tcpPort("")
+			return node{is: kindObject, description: "TCP ports that the sandbox serves, by name. Each appears in `endpoints`.", keys: portRule, elements: &port}
+		}()},
+		field{"publish", text("Where ports are published: `loopback` or `host`. Default: `loopback`.", oneOf("loopback", "host"))},
+		field{"runtime", text("Runtime of the backend to use, where it has several.", optional(runtimeRule))},
+		field{"limits", object("Bounds. What is set must be enforced by the backend, or the profile is refused there.",
+			field{"cpus", node{is: kindNumber, description: "Processors, fractions allowed.", rules: map[string]any{"anyOf": []any{
+				map[string]any{"const": 0}, map[string]any{"minimum": 0.01, "maximum": 4096},
+			}}}},
+			field{"memory", size("Memory")},
+			field{"pids", node{is: kindInteger, description: "Processes and threads.", rules: map[string]any{"minimum": 0, "maximum": 4 << 20}}},
+			field{"disk", size("Space that the sandbox may write")},
+			field{"wall", duration("Longest life, whatever is extended")},
+		)},
+		field{"network", node{is: kindObject, description: "Network policy.", fields: []field{
+			{"egress", text("What the sandbox may reach: `none` (no network at all), `deny` (nothing but `allow`), `open`. Default: `none`.", oneOf(sdk.EgressDeny, sdk.EgressOpen, sdk.EgressNone))},
+			{"allow", texts("What may be reached with `egress = \"deny\"`: `host:port`, `CIDR:port`, `*.domain:port`; without a port, all ports.")},
+		}, rules: map[string]any{
+			"if":   map[string]any{"properties": map[string]any{"allow": map[string]any{"type": "array", "minItems": 1}}, "required": []string{"allow"}},
+			"then": map[string]any{"properties": map[string]any{"egress": map[string]any{"const": sdk.EgressDeny}}, "required": []string{"egress"}},
+		}}},
+		field{"ready", node{is: kindObject, description: "Check that makes the sandbox ready: exactly one of `http`, `tcp`, `exec` and `log`.", fields: []field{
+			{"http", object("Ready on a 2xx or 3xx answer.",
+				field{"port", needed(tcpPort("Port in the sandbox."))},
+				field{"path", text("Path that is asked for. Default: `/`.", optional(pathRule))},
+			)},
+			{"tcp", object("Ready when a connection is accepted.", field{"port", needed(tcpPort("Port in the sandbox."))})},
+			{"exec", command("Ready when this command exits with 0.")},
+			{"log", text("Ready when a line of the main process's output matches this regular expression.")},
+			{"timeout", duration("How long to wait; longer means that the sandbox has failed")},
+		}, rules: map[string]any{"oneOf": []any{isSet("http", nil), isSet("tcp", nil), isSet("exec", map[string]any{"type": "array", "minItems": 1}), isSet("log", map[string]any{"type": "string", "minLength": 1})}}}},
+		field{"ttl", object("How long sandboxes of the profile live.",
+			field{"default", duration("Life of a sandbox whose creator names none")},
+			field{"max", duration("Longest life, extensions included")},
+			field{"exempt", text("Reason why the installation's maximum does not hold for this profile. It is shown wherever the sandbox is.")},
+		)},
+		field{"on_expiry", text("What happens at the deadline: `destroy`, `snapshot` (then destroy) or `pause`. Default: `destroy`.",
+			oneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause)))},
+		field{"requires", requires()},
+		field{"labels", textMap("Labels of every sandbox of the profile. Keys that begin with `"+sdk.LabelPrefix+"` are reserved.", labelRule)},
+	)
+	return &n
+}
 
 // isSet is the rule that a key is there and not null.
 func isSet(key string, shape map[string]any) map[string]any {

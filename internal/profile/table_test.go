@@ -15,7 +15,7 @@ import (
 // The table has the shape of the type that it fills: same keys, same kinds,
 // so that a checked document always decodes.
 func TestTableHasTheShapeOfTheProfile(t *testing.T) {
-	sameShape(t, "", reflect.TypeFor[sdk.Profile](), &document)
+	sameShape(t, "", reflect.TypeFor[sdk.Profile](), document())
 }
 
 func sameShape(t *testing.T, path string, typ reflect.Type, n *node) {
@@ -77,5 +77,5 @@ func TestTableDescribesEveryAttribute(t *testing.T) {
 			walk(path+"[]", n.elements)
 		}
 	}
-	walk("", &document)
+	walk("", document())
 }

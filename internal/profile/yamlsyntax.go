@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -39,12 +40,14 @@ func readYAML(b *builder, content []byte) *value {
 	return r.value(&root, 0)
 }
 
-var yamlError = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?line (\d+): (?s:(.*))$`)
+var yamlError = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?line (\d+): (?s:(.*))$`)
+})
 
 // yamlFault takes the line out of the library's message, which has no field
 // for it.
 func yamlFault(b *builder, err error) {
-	if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
+	if m := yamlError().FindStringSubmatch(err.Error()); m != nil {
 		line, _ := strconv.Atoi(m[1])
 		b.add(place{line, 1}, "", "not valid YAML: %s", m[2])
 		return

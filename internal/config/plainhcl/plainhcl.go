@@ -19,6 +19,9 @@ import (
 // stack that overflows ends the program.
 const maxDepth = 64
 
+// maxSize bounds a file, in bytes: its tokens take a hundred times as much.
+const maxSize = 1 << 20
+
 // Options say what a file may hold besides plain values.
 type Options struct {
 	Calls bool // function calls, as in jsonencode({ … })
@@ -26,6 +29,9 @@ type Options struct {
 
 // Parse returns the body of a file, or its faults.
 func Parse(file string, content []byte, opts Options) (*hclsyntax.Body, fault.Faults) {
+	if len(content) > maxSize {
+		return nil, fault.Faults{{File: file, Message: fmt.Sprintf("larger than %d MiB, which is the most in HCL", maxSize>>20)}}
+	}
 	tokens, diags := hclsyntax.LexConfig(content, file, hcl.InitialPos)
 	if diags.HasErrors() {
 		return nil, Faults(file, diags)

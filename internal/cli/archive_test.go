@@ -92,8 +92,8 @@ func TestUnpackStaysInside(t *testing.T) {
 					t.Errorf("%s was written", file)
 				}
 				if entry.Type() == fs.ModeSymlink {
-					if real, err := filepath.EvalSymlinks(file); err == nil && !strings.HasPrefix(real, filepath.Join(root, "deep", "out")) {
-						t.Errorf("the link %s leads to %s", file, real)
+					if led, err := filepath.EvalSymlinks(file); err == nil && !strings.HasPrefix(led, filepath.Join(root, "deep", "out")) {
+						t.Errorf("the link %s leads to %s", file, led)
 					}
 				}
 				return err

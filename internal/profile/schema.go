@@ -99,19 +99,12 @@ func (n *node) objectSchema(schema map[string]any) {
 func orNull(schema map[string]any) map[string]any {
 	kind, _ := schema["type"].(string)
 	schema["type"] = []string{kind, "null"}
-	if choices, found := schema["enum"]; found {
-		switch c := choices.(type) {
-		case []string:
-			schema["enum"] = anyOf(c)
-		}
+	if choices, found := schema["enum"].([]string); found {
+		schema["enum"] = anyOf(choices)
 	}
-	for _, rule := range []string{"anyOf", "pattern"} {
-		inner, found := schema[rule]
-		if !found || rule == "pattern" {
-			// A pattern says nothing about what is not a string.
-			continue
-		}
-		schema[rule] = append([]any{map[string]any{"type": "null"}}, inner.([]any)...)
+	// A pattern or a bound says nothing about what is not a string or number.
+	if inner, found := schema["anyOf"].([]any); found {
+		schema["anyOf"] = append([]any{map[string]any{"type": "null"}}, inner...)
 	}
 	if one, found := schema["oneOf"]; found {
 		delete(schema, "oneOf")

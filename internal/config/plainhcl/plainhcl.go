@@ -44,7 +44,8 @@ func Parse(file string, content []byte, opts Options) (*hclsyntax.Body, fault.Fa
 		return nil, Faults(file, diags)
 	}
 	// ParseConfig always gives a body of its own syntax.
-	return parsed.Body.(*hclsyntax.Body), nil
+	body, _ := parsed.Body.(*hclsyntax.Body)
+	return body, nil
 }
 
 // Faults returns HCL's diagnostics as faults.

@@ -6,6 +6,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/saasstub"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
@@ -268,4 +270,64 @@ func TestRefreshIsOneListing(t *testing.T) {
 	if len(changed) > 0 {
 		t.Errorf("a refresh called %v", changed)
 	}
+}
+
+// A ttl that is known only at apply extends when it turns out to be longer.
+func TestTTLThatIsUnknownAtPlan(t *testing.T) {
+	for ttl, want := range map[string]string{"3h": "2026-03-01T15:10:00Z", "59m": "2026-03-01T13:00:00Z"} {
+		w := newWorld(t)
+		box := w.terraform().made(tfSandbox, sandboxOf(object{"ttl": "1h"}), nil)
+		snapshotConfig := object{"sandbox_id": box.text("id"), "ttl": "1h"}
+		snapshot := w.terraform().made(tfSnapshot, snapshotConfig, nil)
+		w.clock.Advance(10 * time.Minute)
+		tf := w.terraform()
+		for kind, s := range map[string]*state{tfSandbox: box, tfSnapshot: snapshot} {
+			c := sandboxOf(nil)
+			if kind == tfSnapshot {
+				c = snapshotConfig
+			}
+			c["ttl"] = unknown{}
+			p := tf.planned(kind, c, s)
+			if p.action != "update" || !p.unknown("expires_at") || p.unknown("id") {
+				t.Fatalf("%s: %s", kind, p.action)
+			}
+			// Terraform puts the value in when it is known.
+			c["ttl"] = ttl
+			p.config = tf.value(tf.kind(kind), c)
+			planned := maps.Clone(attributesOf(p.planned))
+			planned["ttl"] = attributeOf(p.config, "ttl")
+			p.planned = tftypes.NewValue(tf.kind(kind), planned)
+			next, diags := tf.apply(p)
+			tf.clean(diags)
+			if next.text("expires_at") != want {
+				t.Errorf("%s with %s: %s, want %s", kind, ttl, next.text("expires_at"), want)
+			}
+		}
+	}
+}
+
+// An unchanged sandbox is planned without a probe, which may cost a boot.
+func TestUnchangedSandboxIsNotProbed(t *testing.T) {
+	w := newWorld(t)
+	w.capabilities = sdk.Capabilities{sdk.FeatureMemoryLimit: {Class: sdk.ClassEnforced}}
+	c := object{"profile": document(func(p *sdk.Profile) { p.Limits = &sdk.Limits{Memory: "1GiB"} })}
+	s := w.terraform().made(tfSandbox, c, nil)
+	w.capabilities = sdk.Capabilities{sdk.FeatureMemoryLimit: {Class: sdk.ClassUnsupported, DependsOnMachine: true}}
+	probed := false
+	w.extensions = map[string]func() sdk.Extension{saasstub.Name: func() sdk.Extension {
+		return prober{saasstub.New(saasstub.Options{Server: w.cloud, Capabilities: w.capabilities}), &probed}
+	}}
+	if p := w.terraform().planned(tfSandbox, c, s); p.action != "" || len(p.warnings) > 0 || probed {
+		t.Errorf("plan: %s %s, probed: %v", p.action, show(p.warnings), probed)
+	}
+}
+
+type prober struct {
+	*saasstub.Extension
+	probed *bool
+}
+
+func (p prober) Probe(ctx context.Context, opts sdk.ProbeOptions) (sdk.ProbeResult, error) {
+	*p.probed = true
+	return p.Extension.Probe(ctx, opts)
 }

@@ -236,7 +236,7 @@ func (r *sandboxResource) Update(ctx context.Context, req resource.UpdateRequest
 	}
 	present := state
 	present.flatten(got)
-	if plan.ExpiresAt.IsUnknown() && !present.ended() {
+	if plan.ExpiresAt.IsUnknown() && !present.ended() && (plan.raises(state) || plan.due(manager.Now(), present)) {
 		if got, err = r.extend(ctx, manager, plan, state, &resp.Diagnostics); err != nil {
 			addError(&resp.Diagnostics, "Refused extension", err, plan.blame)
 			return

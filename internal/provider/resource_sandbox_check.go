@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hashicorp/terraform-plugin-framework-timetypes/timetypes"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
@@ -31,7 +30,7 @@ func (r *sandboxResource) check(ctx context.Context, manager *lifecycle.Manager,
 	var v verdict
 	opts := lifecycle.CheckOptions{Backend: plan.Backend.ValueString(), Profile: p, OnExpiry: sdk.OnExpiry(plan.OnExpiry.ValueString()), TTL: durationOf(plan.TTL)}
 	if secrets {
-		opts.Needs = append(opts.Needs, sandbox.Requirement{Path: "secrets", Feature: sdk.FeatureSecretFiles, Class: sdk.ClassEmulated})
+		opts.Needs = append(opts.Needs, secretsNeed)
 	}
 	if !plan.Snapshot.IsNull() {
 		opts.Needs = append(opts.Needs, sandbox.Requirement{Path: "snapshot", Feature: sdk.FeatureRestore, Class: sdk.ClassEmulated})
@@ -69,7 +68,7 @@ func (r *sandboxResource) check(ctx context.Context, manager *lifecycle.Manager,
 func (r *sandboxResource) refusals(ctx context.Context, manager *lifecycle.Manager, plan, present sandboxModel, secrets, extending bool) []finding {
 	id, backend := present.ID.ValueString(), present.Backend.ValueString()
 	if present.ended() && plan.OnExpired.ValueString() != choiceReplace {
-		if plan.OnExpired.ValueString() == choiceForget {
+		if plan.OnExpired.ValueString() != choiceFail {
 			return nil
 		}
 		return []finding{{
@@ -78,17 +77,14 @@ func (r *sandboxResource) refusals(ctx context.Context, manager *lifecycle.Manag
 				id, backend, present.Status.ValueString(), present.ExpiresAt.ValueString()),
 		}}
 	}
-	var refused []finding
-	if p := documentOf(present); p.Name != "" {
-		checked := plan
-		if !present.ended() {
-			// Judged below, by the deadline.
-			checked.MinRemaining = timetypes.NewGoDurationNull()
-		}
-		refused = r.check(ctx, manager, checked, p, secrets).refused
+	p := documentOf(present)
+	if present.ended() {
+		// A new one will be made.
+		return r.check(ctx, manager, plan, p, secrets).refused
 	}
+	refused := r.checkPromises(ctx, manager, plan, p, secrets)
 	least := durationOf(plan.MinRemaining)
-	if present.ended() || least == 0 {
+	if least == 0 {
 		return refused
 	}
 	left := timeOf(present.ExpiresAt).Sub(manager.Now())
@@ -104,19 +100,52 @@ func (r *sandboxResource) refusals(ctx context.Context, manager *lifecycle.Manag
 	return refused
 }
 
+// checkPromises holds an existing sandbox against the maximum and against
+// what its backend promises. It asks no probe: one may boot a sandbox, and
+// nothing is about to be made.
+func (r *sandboxResource) checkPromises(ctx context.Context, manager *lifecycle.Manager, plan sandboxModel, p sdk.Profile, secrets bool) []finding {
+	if p.Name == "" {
+		return nil
+	}
+	_, err := sandbox.ResolveLife(durationOf(plan.TTL), p, r.providerLife())
+	refused := findings("Refused sandbox", err, plan.blame)
+	info, err := manager.Backend(ctx, plan.Backend.ValueString(), false)
+	if err != nil {
+		// The refresh has told of a backend that can't be asked.
+		return refused
+	}
+	p.OnExpiry = sdk.OnExpiry(plan.OnExpiry.ValueString())
+	needs := sandbox.Requirements(p)
+	if secrets {
+		needs = append(needs, secretsNeed)
+	}
+	result := lifecycle.CheckResult{Backend: info.Name}
+	result.Mismatches, _ = sandbox.CheckRequirements(needs, info.Capabilities)
+	return append(refused, findings("Refused sandbox", result.Err(), plan.blame)...)
+}
+
+// secretsNeed is what write-only secrets need of a backend.
+var secretsNeed = sandbox.Requirement{Path: "secrets", Feature: sdk.FeatureSecretFiles, Class: sdk.ClassEmulated}
+
+// providerLife is the default and the maximum of the provider.
+func (r *sandboxResource) providerLife() sandbox.Life {
+	if r.session.deferred() {
+		return sandbox.Life{}
+	}
+	runtime, err := r.session.open()
+	if err != nil {
+		return sandbox.Life{}
+	}
+	return runtime.Config.Life()
+}
+
 // life is how long a sandbox lives from now when it is made or extended.
 func (r *sandboxResource) life(plan sandboxModel) time.Duration {
 	if ttl := durationOf(plan.TTL); ttl > 0 {
 		return ttl
 	}
-	var provider sandbox.Life
-	if !r.session.deferred() {
-		if runtime, err := r.session.open(); err == nil {
-			provider = runtime.Config.Life()
-		}
-	}
 	// Without a ttl that was asked for, none can be over the maximum.
-	life, _ := sandbox.ResolveLife(0, documentOf(plan), provider)
+	life, _ := sandbox.ResolveLife(0, documentOf(plan), r.providerLife())
 	return life.TTL
 }
 

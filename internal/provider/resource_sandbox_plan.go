@@ -260,6 +260,12 @@ func (m *sandboxModel) raises(state sandboxModel) bool {
 	return durationOf(m.TTL) > 0 && durationOf(m.TTL) > state.lived()
 }
 
+// due reports whether less is left to live than the sandbox is renewed at.
+func (m *sandboxModel) due(now time.Time, state sandboxModel) bool {
+	below := durationOf(m.RenewBelow)
+	return below > 0 && timeOf(state.ExpiresAt).Sub(now) < below
+}
+
 // lived is the ttl of the state; without one, what was granted at creation,
 // as far as the deadline tells.
 func (m *sandboxModel) lived() time.Duration {
@@ -273,7 +279,8 @@ func (m *sandboxModel) lived() time.Duration {
 // left. Nothing ever shortens.
 func (m *sandboxModel) planLease(now time.Time, state sandboxModel, life time.Duration, diags *diag.Diagnostics) {
 	expires, most := timeOf(state.ExpiresAt), timeOf(state.MaxExpiresAt)
-	extend := false
+	// A ttl that is known only at apply may be a longer one.
+	extend := m.TTL.IsUnknown()
 	switch {
 	case m.raises(state):
 		if until := now.Add(durationOf(m.TTL)); until.After(most.Add(time.Second)) && until.After(expires) {
@@ -288,8 +295,7 @@ func (m *sandboxModel) planLease(now time.Time, state sandboxModel, life time.Du
 			fmt.Sprintf("A lower ttl shortens no lease: sandbox %s on backend %q keeps its deadline %s.\n\nWhat to do: `sandboxer expire %s` moves it earlier.",
 				state.ID.ValueString(), state.Backend.ValueString(), state.ExpiresAt.ValueString(), state.ID.ValueString()))
 	}
-	below := durationOf(m.RenewBelow)
-	if !extend && below > 0 && expires.Sub(now) < below {
+	if !extend && m.due(now, state) {
 		switch {
 		case expires.Equal(most):
 			diags.AddAttributeWarning(path.Root("renew_below"), "Renewal at its maximum",

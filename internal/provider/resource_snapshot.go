@@ -163,6 +163,10 @@ func (r *snapshotResource) Update(ctx context.Context, req resource.UpdateReques
 		endedSnapshot(state).error(&resp.Diagnostics)
 		return
 	}
+	if plan.ExpiresAt.IsUnknown() && durationOf(plan.TTL) <= state.retained() {
+		// The ttl was not known at plan, and is not longer.
+		plan.ExpiresAt = state.ExpiresAt
+	}
 	if plan.ExpiresAt.IsUnknown() {
 		manager := r.session.manager(&resp.Diagnostics)
 		if manager == nil {

@@ -123,7 +123,7 @@ func (r *snapshotResource) planExisting(plan *snapshotModel, state snapshotModel
 		return plan.planEnded(state, diags)
 	}
 	switch ttl := durationOf(plan.TTL); {
-	case ttl > state.retained():
+	case plan.TTL.IsUnknown(), ttl > state.retained():
 		plan.ExpiresAt = timetypes.NewRFC3339Unknown()
 	case ttl > 0 && ttl < state.retained() && !plan.TTL.Equal(state.TTL):
 		diags.AddAttributeWarning(path.Root("ttl"), "Retention not shortened",

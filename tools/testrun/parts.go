@@ -44,6 +44,12 @@ func parts() []part {
 			run:     goTest(".", nil, "-skip", "^TestAcc", "./..."),
 		},
 		{
+			name: "race",
+			what: "what several goroutines and processes share, under the race detector",
+			run: goTest(".", []string{"CGO_ENABLED=1"}, "-race", "-skip", "^TestAcc",
+				"./internal/ledger/...", "./internal/lifecycle/...", "./internal/reap/...", "./internal/backend/...", "./internal/provider/...", "./sdk/..."),
+		},
+		{
 			name:    "local",
 			what:    "the embedded backend: real gVisor sandboxes",
 			prepare: []func(context.Context, *runner) error{binaries},

@@ -72,8 +72,7 @@ func newWorkspace(t *testing.T, configuration string) *workspace {
 		t.Fatal(err)
 	}
 	w.bin = bin
-	// Not t.TempDir: its name holds the test's, and the path of a socket is short.
-	root, err := os.MkdirTemp("", "sbx")
+	root, err := os.MkdirTemp("", "sbx") //nolint:usetesting // t.TempDir holds the test's name, and the path of a socket is short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,7 @@ func find(summary string, err error, at blame) finding {
 // joined returns the parts of an error that [errors.Join] made. An error
 // that wraps several is not one: its text says how they belong together.
 func joined(err error) []error {
+	// The outermost error decides, not what it wraps.
 	many, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return nil
@@ -105,7 +106,7 @@ func joined(err error) []error {
 	for i, part := range parts {
 		texts[i] = part.Error()
 	}
-	if _, ours := err.(*sdk.Error); ours || strings.Join(texts, "\n") != err.Error() {
+	if strings.Join(texts, "\n") != err.Error() {
 		return nil
 	}
 	return parts

@@ -171,8 +171,8 @@ func TestSchemaIsNaturalInPulumi(t *testing.T) {
 // Every resource can be imported, and is configured.
 func TestEveryResourceCanBeImported(t *testing.T) {
 	p := New(Options{})
-	for _, make := range p.Resources(context.Background()) {
-		r := make()
+	for _, build := range p.Resources(context.Background()) {
+		r := build()
 		var meta resource.MetadataResponse
 		r.Metadata(context.Background(), resource.MetadataRequest{ProviderTypeName: typeName}, &meta)
 		if _, ok := r.(resource.ResourceWithImportState); !ok {
@@ -182,8 +182,8 @@ func TestEveryResourceCanBeImported(t *testing.T) {
 			t.Errorf("%s is not configured", meta.TypeName)
 		}
 	}
-	for _, make := range p.DataSources(context.Background()) {
-		if _, ok := make().(datasource.DataSourceWithConfigure); !ok {
+	for _, build := range p.DataSources(context.Background()) {
+		if _, ok := build().(datasource.DataSourceWithConfigure); !ok {
 			t.Error("a data source is not configured")
 		}
 	}

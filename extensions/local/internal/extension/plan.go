@@ -207,7 +207,7 @@ func (e *Extension) plan(ctx context.Context, opts sdk.CreateOptions, from *orig
 	if err != nil {
 		return p, err
 	}
-	p.config.Image, p.image, p.imageEnv = source.path, source.digest, source.config.Env
+	p.config.Image, p.image, p.imageEnv = source.path, source.meta.Key, source.env()
 	if err := p.limits(opts); err != nil {
 		return p, err
 	}
@@ -262,7 +262,7 @@ func (p *plan) process(opts sdk.CreateOptions, source source) error {
 	profile := opts.Profile
 	name := profile.User
 	if name == "" {
-		name = source.config.User
+		name = source.meta.Config.User
 	}
 	user, err := source.user(name)
 	if err != nil {
@@ -271,9 +271,9 @@ func (p *plan) process(opts sdk.CreateOptions, source source) error {
 	p.home = user.Home
 	workdir := profile.Workdir
 	if workdir == "" {
-		workdir = source.config.Workdir
+		workdir = source.meta.Config.Workdir
 	}
-	if workdir == "" {
+	if !path.IsAbs(workdir) {
 		workdir = "/"
 	}
 	secrets := slices.Collect(maps.Keys(opts.Secrets))

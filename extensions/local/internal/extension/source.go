@@ -2,36 +2,117 @@
 
 package extension
 
+// What a sandbox's root is made from: the host's own root, or an image.
+
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/image"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
-// source is what a sandbox's root is made from.
+// source is what a sandbox's root is made from. Without a path it is the
+// host's own.
 type source struct {
-	path   string // image file; empty is the host's own root
-	digest string
-	config imageConfig
-	passwd string // user database of an image
-	group  string
+	path string
+	meta image.Meta
 }
 
-// imageConfig is what an image says about the processes in it.
-type imageConfig struct {
-	Env     map[string]string
-	Workdir string
-	User    string
+func (e *Extension) images() image.Cache { return image.Cache{Dir: e.store.path("images")} }
+
+// Prepare implements [sdk.Preparer].
+func (e *Extension) Prepare(ctx context.Context, opts sdk.PrepareOptions) (sdk.PrepareResult, error) {
+	if err := e.store.open(); err != nil {
+		return sdk.PrepareResult{}, err
+	}
+	if _, _, err := e.store.program(); err != nil {
+		return sdk.PrepareResult{}, err
+	}
+	s, err := e.source(ctx, sdk.CreateOptions{Profile: opts.Profile, Progress: opts.Progress}, nil)
+	return sdk.PrepareResult{ImageDigest: s.meta.Source}, err
 }
 
 func (e *Extension) source(ctx context.Context, opts sdk.CreateOptions, from *origin) (source, error) {
-	if opts.Profile.Image == "" {
+	if from != nil {
+		return e.snapshotSource(ctx, opts, from)
+	}
+	name := opts.Profile.Image
+	if name == "" {
 		return source{}, nil
 	}
-	return source{}, sdk.Unsupported("image", "not yet")
+	path, err := imagePath(name)
+	if err != nil {
+		return source{}, err
+	}
+	meta, err := e.images().Unpack(ctx, path, func(message string) {
+		if opts.Progress != nil {
+			opts.Progress(sdk.Progress{Phase: "unpack", Message: message})
+		}
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		return source{}, &sdk.Error{Kind: sdk.ErrInvalid, Path: "image", Message: fmt.Sprintf("%s can't be used", clip(path)), Err: err}
+	}
+	if ctx.Err() != nil {
+		return source{}, ctx.Err()
+	}
+	if err != nil {
+		return source{}, &sdk.Error{Kind: sdk.ErrInvalid, Path: "image", Err: err, Message: "it can't be unpacked"}
+	}
+	return source{e.images().Path(meta.Key), meta}, nil
+}
+
+// snapshotSource finds the root that a snapshot lies on. Its image need not
+// be where it was, as long as it is in the cache.
+func (e *Extension) snapshotSource(ctx context.Context, opts sdk.CreateOptions, from *origin) (source, error) {
+	key := from.manifest.Image
+	if key == "" {
+		return source{}, nil
+	}
+	meta, err := e.images().Lookup(key)
+	if err != nil && from.manifest.Profile.Image != "" {
+		opts.Profile = from.manifest.Profile
+		s, unpackErr := e.source(ctx, opts, nil)
+		if unpackErr == nil && s.meta.Key == key {
+			return s, nil
+		}
+	}
+	if err != nil {
+		return source{}, &sdk.Error{Kind: sdk.ErrUnsupported, Path: "snapshot", Err: err,
+			Message: fmt.Sprintf("snapshot %s lies on image %s, which is not here any more", from.manifest.ID, clip(from.manifest.Profile.Image)),
+			Advice:  "put that image back at its path"}
+	}
+	return source{e.images().Path(key), meta}, nil
+}
+
+// imagePath tells a path from a reference.
+func imagePath(name string) (string, error) {
+	path := name
+	if home, err := os.UserHomeDir(); err == nil && strings.HasPrefix(name, "~/") {
+		path = filepath.Join(home, name[2:])
+	}
+	_, err := os.Stat(path)
+	if err != nil && !filepath.IsAbs(path) && !strings.HasPrefix(path, "./") && !strings.HasPrefix(path, "../") {
+		return "", &sdk.Error{Kind: sdk.ErrUnsupported, Path: "image", Message: fmt.Sprintf("%q is a reference, and the local backend takes images by path", clip(name)),
+			Advice: "save it with `docker save` or `skopeo copy … oci:DIR` and name that path"}
+	}
+	return filepath.Abs(path)
+}
+
+// env returns the image's environment.
+func (s source) env() map[string]string {
+	env := map[string]string{}
+	for _, variable := range s.meta.Config.Env {
+		if name, value, ok := strings.Cut(variable, "="); ok && validEnv(name) && !strings.ContainsRune(value, 0) {
+			env[name] = value
+		}
+	}
+	return env
 }
 
 // user resolves the main process's user in the root's own database.
@@ -39,12 +120,17 @@ func (s source) user(name string) (guest.User, error) {
 	if name == "" || name == "root" || name == "0" || name == "0:0" {
 		return guest.User{Home: "/root"}, nil
 	}
-	passwd, group := s.passwd, s.group
+	passwd, group := s.meta.Passwd, s.meta.Group
 	if s.path == "" {
-		data, _ := os.ReadFile("/etc/passwd")
-		passwd = string(data)
-		data, _ = os.ReadFile("/etc/group")
-		group = string(data)
+		passwd, group = readSmall("/etc/passwd"), readSmall("/etc/group")
 	}
 	return guest.ResolveUser(name, strings.NewReader(passwd), strings.NewReader(group))
+}
+
+func readSmall(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil || len(data) > 4<<20 {
+		return ""
+	}
+	return string(data)
 }

@@ -23,6 +23,7 @@ const (
 	PrivateRunsc   = "/r"    // runsc's state
 	PrivateBundle  = "/b"    // the OCI bundle
 	PrivateCalls   = "/x"    // files of single calls
+	PrivateEmpty   = "/e"    // an empty directory
 	PrivateLog     = "/l"    // runsc's logs, on a file system of bounded size
 	PrivateRoot    = "/root" // the composed root
 )
@@ -47,7 +48,7 @@ func (p Private) Enter() error {
 		return fmt.Errorf("mount tmpfs on %s: %w", p.Scratch, err)
 	}
 	at := func(path string) string { return filepath.Join(p.Scratch, path) }
-	for _, dir := range []string{PrivateSandbox, PrivateProgram, PrivateRunsc, PrivateBundle, PrivateCalls, PrivateLog,
+	for _, dir := range []string{PrivateSandbox, PrivateProgram, PrivateRunsc, PrivateBundle, PrivateCalls, PrivateEmpty, PrivateLog,
 		PrivateRoot, "/proc", "/dev", "/sys", "/tmp", "/old"} {
 		if err := os.Mkdir(at(dir), 0o755); err != nil {
 			return err

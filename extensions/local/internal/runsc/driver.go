@@ -138,9 +138,15 @@ func (d *Driver) LastErrors() string {
 // BootLog returns the end of the sandbox's boot log, where the cause of a
 // start that failed is.
 func (d *Driver) BootLog() string {
-	data, err := readTail(filepath.Join(d.DebugLog, "boot.log"), 2048)
+	data, err := readTail(filepath.Join(d.DebugLog, "boot.log"), 256<<10)
 	if err != nil {
 		return ""
+	}
+	// A panic says what it is at its beginning, before all the stacks.
+	for _, mark := range []string{"panic: ", "fatal error: ", "FATAL"} {
+		if i := bytes.Index(data, []byte(mark)); i >= 0 {
+			return strings.TrimSpace(tail(data[i:min(len(data), i+2048)], 2048))
+		}
 	}
 	return strings.TrimSpace(tail(data, 2048))
 }

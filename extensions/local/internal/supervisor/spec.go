@@ -115,6 +115,10 @@ func (s *supervisor) spec() ociSpec {
 		spec.Annotations["dev.gvisor.spec.rootfs.source"] = rootfs.PrivateImage
 		spec.Annotations["dev.gvisor.spec.rootfs.type"] = "erofs"
 		spec.Annotations["dev.gvisor.spec.rootfs.overlay"] = s.runsc.Overlay[len("root:"):]
+		// Without any directory of the host the runtime starts no file server,
+		// and then forgets the file that the writable layer is kept in. So it
+		// gets an empty one.
+		spec.Mounts = append(spec.Mounts, ociMount{"/run/sandboxer", "bind", rootfs.PrivateEmpty, []string{"bind", "ro"}})
 	}
 	if s.config.Start.Upper != "" {
 		spec.Annotations["dev.gvisor.tar.rootfs.upper"] = snapshotFD + "/" + s.config.Start.Upper

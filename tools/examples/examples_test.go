@@ -52,7 +52,7 @@ func TestAccExamplesApply(t *testing.T) {
 func apply(t *testing.T, root, cli string, e example) {
 	// The embedded backend's sockets need a short path, shorter than the
 	// testing package's own directories.
-	scratch, err := os.MkdirTemp("", "sbx-ex-")
+	scratch, err := os.MkdirTemp("", "sbx-ex-") //nolint:usetesting // t.TempDir holds the test's name, and the path of a socket is short
 	if err != nil {
 		t.Fatal(err)
 	}

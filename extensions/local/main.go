@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 //go:build linux
 
 // sandboxer-extension-local is the embedded backend: sandboxes on this
@@ -18,6 +21,9 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/plugin"
 )
 
+// version is the extension's version; the release build sets it.
+var version = "0.1.0"
+
 func main() {
 	// Before anything else: runsc starts this binary again with an empty
 	// environment, so the name is all there is to go by.
@@ -32,6 +38,6 @@ func main() {
 	case name == guest.Argv0:
 		os.Exit(guest.Main(os.Args))
 	default:
-		plugin.Serve(extension.New(extension.Options{}))
+		plugin.Serve(extension.New(extension.Options{Version: version}))
 	}
 }

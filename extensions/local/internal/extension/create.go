@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 //go:build linux
 
 package extension
@@ -32,6 +35,7 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 	if err := e.store.open(); err != nil {
 		return sdk.CreateResult{}, err
 	}
+	e.store.tidy(time.Now()) // by the file system's clock
 	// An id that exists is refused before any work is done for it; the rename
 	// below decides when two come at once.
 	if err := e.refuseExisting(opts); err != nil {

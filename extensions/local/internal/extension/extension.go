@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 //go:build linux
 
 // Package extension is the sdk's face of the embedded backend: it turns calls
@@ -20,12 +23,10 @@ import (
 // Name is the extension's name.
 const Name = "local"
 
-// Version is the extension's version; the release build sets it.
-var Version = "0.1.0"
-
 // Extension is the embedded backend.
 type Extension struct {
 	now     func() time.Time
+	version string
 	backend string
 	fleet   string
 	store   store
@@ -36,6 +37,7 @@ type Options struct {
 	Now func() time.Time // default time.Now
 	// Program is the binary that sandboxes are driven by; default this one.
 	Program string
+	Version string // semver
 }
 
 // New returns an extension.
@@ -46,7 +48,7 @@ func New(opts Options) *Extension {
 	if opts.Program == "" {
 		opts.Program = "/proc/self/exe"
 	}
-	return &Extension{now: opts.Now, store: store{self: opts.Program}}
+	return &Extension{now: opts.Now, version: opts.Version, store: store{self: opts.Program}}
 }
 
 var (
@@ -58,7 +60,7 @@ var (
 func (e *Extension) Describe(context.Context, sdk.DescribeOptions) (sdk.DescribeResult, error) {
 	return sdk.DescribeResult{
 		Name:    Name,
-		Version: Version,
+		Version: e.version,
 		Summary: "Sandboxes on this Linux machine with nothing installed: gVisor, in this binary",
 		ConfigSchema: []sdk.ConfigKey{
 			{Name: "state_dir", Type: "string", Description: "Directory that holds records, images and snapshots. Default: SANDBOXER_STATE_DIR, then sandboxer below XDG_STATE_HOME or ~/.local/state."},

@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 //go:build linux
 
 package extension
@@ -216,6 +219,11 @@ func (e *Extension) plan(ctx context.Context, opts sdk.CreateOptions, from *orig
 	}
 	if err := p.process(opts, source); err != nil {
 		return p, err
+	}
+	if p.config.Network == "host" {
+		// The host's resolver, since it is the host's network. A profile's own
+		// file comes later and wins.
+		p.config.Files = append(p.config.Files, guest.File{Path: "/etc/resolv.conf", Content: []byte(readSmall("/etc/resolv.conf")), Mode: 0o644})
 	}
 	if err := p.files(opts); err != nil {
 		return p, err

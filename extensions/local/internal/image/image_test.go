@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 //go:build linux
 
 package image
@@ -130,7 +133,9 @@ func TestEndlessArchivesEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := newTree(newDataWriter(out, test.limit)).apply(test.from); !errors.Is(err, errRefused) {
+		tree := newTree(newDataWriter(out, test.limit))
+		tree.maxEntries, tree.maxNames = 10_000, 1<<20
+		if err := tree.apply(test.from); !errors.Is(err, errRefused) {
 			t.Errorf("endless %s: %v, want a refusal", name, err)
 		}
 		out.Close()

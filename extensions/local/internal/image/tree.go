@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 //go:build linux
 
 // Package image turns container images and root filesystem archives into one
@@ -24,7 +27,7 @@ import (
 // The bounds of what is taken in. They bound memory and disk, whatever an
 // archive says about itself.
 const (
-	maxEntries = 1_000_000
+	maxEntries = 1_000_000 // also of an archive's own list
 	maxNames   = 256 << 20 // bytes of names and link targets
 	maxData    = 32 << 30
 	maxDepth   = 256
@@ -56,11 +59,14 @@ type tree struct {
 	layer   int
 	entries int
 	names   int64
-	parents map[*node]*node // of directories, once finished
+	// The bounds; fields, so that a test need not make a million entries.
+	maxEntries int
+	maxNames   int64
+	parents    map[*node]*node // of directories, once finished
 }
 
 func newTree(data *dataWriter) *tree {
-	return &tree{root: newDir(0o755), data: data}
+	return &tree{root: newDir(0o755), data: data, maxEntries: maxEntries, maxNames: maxNames}
 }
 
 func newDir(perm uint32) *node {
@@ -97,11 +103,11 @@ func (t *tree) add(header *tar.Header, content io.Reader) error {
 	case tar.TypeXGlobalHeader:
 		return nil
 	}
-	if t.entries++; t.entries > maxEntries {
-		return refused("more than %d entries", maxEntries)
+	if t.entries++; t.entries > t.maxEntries {
+		return refused("more than %d entries", t.maxEntries)
 	}
-	if t.names += int64(len(header.Name) + len(header.Linkname)); t.names > maxNames {
-		return refused("more than %d bytes of names", maxNames)
+	if t.names += int64(len(header.Name) + len(header.Linkname)); t.names > t.maxNames {
+		return refused("more than %d bytes of names", t.maxNames)
 	}
 	name, err := cleanName(header.Name)
 	if err != nil {
@@ -234,8 +240,8 @@ func (t *tree) dir(name string, makeMissing bool) (*node, error) {
 		case next == nil && !makeMissing:
 			return nil, refused("%q is not there", clip(name))
 		case next == nil:
-			if t.entries++; t.entries > maxEntries {
-				return nil, refused("more than %d entries", maxEntries)
+			if t.entries++; t.entries > t.maxEntries {
+				return nil, refused("more than %d entries", t.maxEntries)
 			}
 			next = newDir(0o755)
 			next.layer = t.layer

@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 #include "textflag.h"
 
 // func codeAddr() unsafe.Pointer

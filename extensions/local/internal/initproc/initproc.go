@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 //go:build linux && (amd64 || arm64)
 
 // Package initproc makes the init that is PID 1 of every sandbox: a static

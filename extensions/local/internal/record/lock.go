@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 package record
 
 // The two locks of a sandbox's directory. flock belongs to the open file, so

@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 package record
 
 // Processes, named so that a pid that was used again is never mistaken.

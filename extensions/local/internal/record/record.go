@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 // Package record keeps the record of one sandbox: a JSON file in the
 // sandbox's directory, changed only under a lock and written so that it is
 // either the old one or the new one, on disk, before anyone is told.

@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 //go:build linux
 
 // Package rootfs makes the file systems of a sandbox: the private root that

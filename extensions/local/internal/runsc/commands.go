@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 //go:build linux && (amd64 || arm64) && go1.26 && !go1.27
 
 // The runsc command table: the only file that imports gVisor.

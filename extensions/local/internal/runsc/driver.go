@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 // The driver: runsc's command line, run by re-executing this binary.
 //
 // Every call has a deadline, because a stuck sandbox holds the lock that every

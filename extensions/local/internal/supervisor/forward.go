@@ -1,3 +1,6 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
 //go:build linux
 
 package supervisor
@@ -33,15 +36,18 @@ func (s *supervisor) forward(listener *net.TCPListener, port int) {
 		}
 		go func() {
 			defer func() { <-slots }()
-			if err := s.carry(conn, port); err != nil {
-				fmt.Fprintf(os.Stderr, "connection to port %d: %v\n", port, err)
-			}
+			// A failure is seen by the client, whose connection ends; writing
+			// each one down would fill the disk.
+			_ = s.carry(conn, port)
 		}()
 	}
 }
 
 func (s *supervisor) carry(outside *net.TCPConn, port int) error {
 	defer outside.Close()
+	if s.config.Network == "host" {
+		return s.carryOverHost(outside, port)
+	}
 	call := s.newCall()
 	path := string(call) + ".sock"
 	defer os.Remove(path)
@@ -59,6 +65,30 @@ func (s *supervisor) carry(outside *net.TCPConn, port int) error {
 		return err
 	}
 	defer inside.Close()
+	splice(outside, inside)
+	return nil
+}
+
+// carryOverHost reaches a server of a sandbox that uses the host's network:
+// it listens there, and so are we.
+func (s *supervisor) carryOverHost(outside *net.TCPConn, port int) error {
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	splice(outside, conn.(*net.TCPConn))
+	return nil
+}
+
+// halfCloser is a connection whose two directions end one by one.
+type halfCloser interface {
+	io.ReadWriter
+	CloseWrite() error
+}
+
+// splice copies both ways until both ends have said all they had.
+func splice(outside, inside halfCloser) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -68,5 +98,4 @@ func (s *supervisor) carry(outside *net.TCPConn, port int) error {
 	_, _ = io.Copy(outside, inside)
 	_ = outside.CloseWrite()
 	<-done
-	return nil
 }

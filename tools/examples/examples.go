@@ -21,7 +21,7 @@ type example struct {
 // all returns the examples of the objects and the one of the README.
 func all(root string) ([]example, error) {
 	var found []example
-	for _, pattern := range []string{"resources/*/resource.tf", "data-sources/*/data-source.tf", "provider/provider.tf"} {
+	for _, pattern := range []string{"resources/*/resource.tf", "data-sources/*/data-source.tf", "functions/*/function.tf", "provider/provider.tf"} {
 		files, err := filepath.Glob(filepath.Join(root, "examples", filepath.FromSlash(pattern)))
 		if err != nil {
 			return nil, err

@@ -1,0 +1,3 @@
+output "seconds" {
+  value = provider::sandboxer::duration_seconds("1h30m") # 5400
+}

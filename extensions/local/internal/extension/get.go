@@ -51,7 +51,7 @@ func (e *Extension) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListRes
 		if err := ctx.Err(); err != nil {
 			return sdk.ListResult{}, err
 		}
-		if !sandboxID.MatchString(entry.Name()) {
+		if !isSandboxID(entry.Name()) {
 			continue
 		}
 		dir := e.store.sandbox(entry.Name())

@@ -14,7 +14,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,13 +64,7 @@ const (
 	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-var (
-	envName    = regexp.MustCompile(`^[^=\x00]+$`)
-	secretName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
-	portName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
-)
-
-func validEnv(name string) bool { return envName.MatchString(name) }
+func validEnv(name string) bool { return name != "" && !strings.ContainsAny(name, "=\x00") }
 
 // egress returns the profile's egress policy.
 func egress(p sdk.Profile) string {
@@ -84,7 +77,7 @@ func egress(p sdk.Profile) string {
 // validateCreate refuses what this backend can't do, on the attribute.
 func (e *Extension) validateCreate(opts sdk.CreateOptions) error {
 	p := opts.Profile
-	if !sandboxID.MatchString(opts.ID) {
+	if !isSandboxID(opts.ID) {
 		return sdk.Invalid("id", "%q is not a sandbox id", clip(opts.ID))
 	}
 	if opts.Identity.Fleet == "" {
@@ -127,7 +120,7 @@ func (e *Extension) validateCreate(opts sdk.CreateOptions) error {
 		return sdk.Invalid("publish", "%q is neither loopback nor host", clip(p.Publish))
 	}
 	for name, port := range p.Ports {
-		if !portName.MatchString(name) {
+		if !isName(name, 64) {
 			return sdk.Invalid("ports", "%q is not a port's name", clip(name))
 		}
 		if port < 1 || port > 65535 {
@@ -155,7 +148,7 @@ func validateContent(opts sdk.CreateOptions) error {
 	}
 	size := 0
 	for name, value := range opts.Secrets {
-		if !secretName.MatchString(name) {
+		if !isName(name, 128) {
 			return sdk.Invalid("secrets", "%q is not a secret's name: letters, digits, _ . and - make one", clip(name))
 		}
 		size += len(value)

@@ -26,7 +26,7 @@ const snapshotDeadline = 15 * time.Minute
 
 // Snapshot implements [sdk.Snapshotter]. The source goes on.
 func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk.SnapshotResult, error) {
-	if !snapshotID.MatchString(opts.SnapshotID) {
+	if !isSnapshotID(opts.SnapshotID) {
 		return sdk.SnapshotResult{}, sdk.Invalid("snapshot_id", "%q is not a snapshot id", clip(opts.SnapshotID))
 	}
 	if opts.Kind != sdk.SnapshotFilesystem && opts.Kind != sdk.SnapshotMemory {
@@ -154,7 +154,7 @@ func (e *Extension) ListSnapshots(ctx context.Context, opts sdk.ListSnapshotsOpt
 		if err := ctx.Err(); err != nil {
 			return sdk.ListSnapshotsResult{}, err
 		}
-		if !snapshotID.MatchString(entry.Name()) {
+		if !isSnapshotID(entry.Name()) {
 			continue
 		}
 		m, err := snapshot.Read(e.store.snapshot(entry.Name()))
@@ -233,7 +233,7 @@ func (e *Extension) readSnapshot(id, fleet string) (snapshot.Manifest, string, e
 	if err != nil {
 		return snapshot.Manifest{}, "", err
 	}
-	if !snapshotID.MatchString(id) {
+	if !isSnapshotID(id) {
 		return snapshot.Manifest{}, "", sdk.Invalid("snapshot_id", "%q is not a snapshot id", clip(id))
 	}
 	dir := e.store.snapshot(id)

@@ -137,7 +137,7 @@ func (e *Extension) read(target sdk.Target) (record.Record, string, error) {
 	if err != nil {
 		return record.Record{}, "", err
 	}
-	if !sandboxID.MatchString(target.ID) {
+	if !isSandboxID(target.ID) {
 		return record.Record{}, "", sdk.Invalid("id", "%q is not a sandbox id", clip(target.ID))
 	}
 	if e.store.root == "" {

@@ -87,6 +87,9 @@ func run(ctx context.Context, keep bool) (err error) {
 		return err
 	}
 	if err := t.all(ctx); err != nil {
+		if ctx.Err() != nil {
+			return errors.New("interrupted; what it had made is removed")
+		}
 		return err
 	}
 	t.farewell(root)

@@ -1,0 +1,218 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package conformance
+
+// What happens at the deadline, and destroying.
+
+import (
+	"errors"
+	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+func deadlineRules() []Rule {
+	deadline := []sdk.Feature{sdk.FeatureDeadline}
+	return []Rule{
+		{ID: "deadline/ends", Title: "a sandbox is over after its deadline, and not before", Features: deadline, try: deadlineEnds},
+		{ID: "deadline/no_use", Title: "nothing runs after the deadline", Features: []sdk.Feature{sdk.FeatureDeadline, sdk.FeatureExec}, try: deadlineNoUse},
+		{ID: "deadline/ends_commands", Title: "a command does not outlive its sandbox", Features: []sdk.Feature{sdk.FeatureDeadline, sdk.FeatureExec}, commands: []Command{CommandSleep}, try: deadlineEndsCommands},
+		{ID: "deadline/extended", Title: "an extend carries a sandbox across its old deadline", Features: []sdk.Feature{sdk.FeatureDeadline, sdk.FeatureExtend}, try: deadlineExtended},
+		{ID: "deadline/snapshot", Title: "a snapshot is made at the deadline where that is claimed, and refused where not", about: []sdk.Feature{sdk.FeatureExpirySnapshot}, try: deadlineSnapshot},
+		{ID: "deadline/pause", Title: "a sandbox is paused at the deadline where that is claimed, and refused where not", about: []sdk.Feature{sdk.FeatureExpiryPause}, try: deadlinePause},
+	}
+}
+
+// over reports whether a sandbox has ended: its absence, or a status that is
+// one.
+func (c *check) over(target sdk.Target) bool {
+	got, err := c.kit.b.Get(c.ctx, sdk.GetOptions{Target: target})
+	if errors.Is(err, sdk.ErrNotFound) {
+		return true
+	}
+	c.need(err, "get "+target.ID)
+	switch got.Sandbox.Status {
+	case sdk.StatusExpired, sdk.StatusDestroying, sdk.StatusDestroyed:
+		return true
+	}
+	return false
+}
+
+func deadlineEnds(c *check) {
+	s, target := c.create(c.short(c.creation(), c.kit.suite.Timing.Short))
+	for {
+		before := c.over(target)
+		now := c.now()
+		// An answer that came before the deadline was about a time before it.
+		c.failIf(before && now.Before(s.Lease.ExpiresAt.Add(-time.Second)), "it was over at %s, and its deadline is %s", now, s.Lease.ExpiresAt)
+		if now.After(s.Lease.ExpiresAt) {
+			break
+		}
+		c.sleep(c.kit.suite.Timing.Poll)
+	}
+	c.failIf(!c.soon(func() bool { return c.over(target) }), "%s after its deadline it is %s", c.kit.suite.Timing.Grace, c.get(c.kit.b, target).Status)
+	c.note("over %s after its deadline", c.now().Sub(s.Lease.ExpiresAt).Round(10*time.Millisecond))
+}
+
+func deadlineNoUse(c *check) {
+	s, target := c.create(c.short(c.creation(), c.kit.suite.Timing.Short))
+	c.waitFor(s.Lease.ExpiresAt)
+	var err error
+	c.failIf(!c.soon(func() bool {
+		_, err = ability[sdk.Execer](c, c.kit.a).Exec(c.ctx, sdk.ExecOptions{Target: target, Command: c.commands().Exit(0)})
+		return err != nil
+	}), "a command still runs %s after the deadline", c.kit.suite.Timing.Grace)
+	c.is(err, "a command after the deadline", sdk.ErrExpired, sdk.ErrNotFound)
+}
+
+func deadlineEndsCommands(c *check) {
+	s, target := c.ready(c.short(c.creation(), 2*c.kit.suite.Timing.Short))
+	done := make(chan error, 1)
+	go func() {
+		result, err := ability[sdk.Execer](c, c.kit.a).Exec(c.ctx, sdk.ExecOptions{Target: target, Command: c.commands().Sleep(c.kit.suite.Timing.Short + c.kit.suite.Timing.Grace)})
+		if err == nil && result.ExitCode == 0 {
+			err = errStillRunning
+		}
+		done <- err
+	}()
+	c.waitFor(s.Lease.ExpiresAt)
+	select {
+	case err := <-done:
+		c.failIf(errors.Is(err, errStillRunning), "the command ended by itself, as if nothing had happened")
+		c.note("the command ended %s after the deadline: %v", c.now().Sub(s.Lease.ExpiresAt).Round(10*time.Millisecond), err)
+	case <-time.After(c.kit.suite.Timing.Grace):
+		c.fail("the command still runs %s after the deadline", c.kit.suite.Timing.Grace)
+	}
+}
+
+var errStillRunning = errors.New("the command was not ended")
+
+func deadlineExtended(c *check) {
+	s, target := c.create(c.short(c.creation(), 2*c.kit.suite.Timing.Short))
+	old := s.Lease.ExpiresAt
+	_, err := c.kit.a.Extend(c.ctx, c.extension(target, s.Lease, old.Add(10*time.Minute)))
+	c.need(err, "extend")
+	c.waitFor(old.Add(time.Second))
+	s = c.get(c.kit.b, target)
+	c.failIf(s.Status != sdk.StatusReady && s.Status != sdk.StatusCreating, "a second after the old deadline it is %s: %s", s.Status, s.Reason)
+	if c.claims(sdk.FeatureExec) {
+		c.awaitReady(c.kit.a, s, target)
+		c.exec(target, c.commands().Exit(0))
+	}
+}
+
+// refused fails unless a create is refused as unsupported, on its attribute,
+// and made nothing.
+func (c *check) refused(opts sdk.CreateOptions, feature sdk.Feature, path string) {
+	c.destroyLater(c.kit.a, opts)
+	_, err := c.kit.a.Create(c.ctx, opts)
+	c.failIf(err == nil, "%s is unsupported, and a create that asks for it succeeded", feature)
+	c.is(err, "a create that asks for "+string(feature), sdk.ErrUnsupported)
+	c.atPath(err, path)
+	c.failIf(count(c.list(c.kit.b, opts.Identity.Fleet), opts.ID) != 0, "it was refused and is listed")
+}
+
+func deadlineSnapshot(c *check) {
+	opts := c.creation()
+	opts.OnExpiry = sdk.OnExpirySnapshot
+	opts.Profile.OnExpiry = opts.OnExpiry
+	if !c.claims(sdk.FeatureExpirySnapshot) {
+		c.refused(opts, sdk.FeatureExpirySnapshot, "on_expiry")
+		return
+	}
+	s, target := c.create(c.short(opts, c.kit.suite.Timing.Short))
+	c.failIf(s.OnExpiry != opts.OnExpiry, "the sandbox says %q", s.OnExpiry)
+	c.waitFor(s.Lease.ExpiresAt)
+	c.failIf(!c.soon(func() bool {
+		s = c.get(c.kit.b, target)
+		return s.ExpirySnapshotID != ""
+	}), "%s after its deadline it names no snapshot; it is %s", c.kit.suite.Timing.Grace, s.Status)
+	snapshots := ability[sdk.Snapshotter](c, c.kit.b)
+	c.deleteLater(s.ExpirySnapshotID, target.Fleet)
+	got, err := snapshots.GetSnapshot(c.ctx, sdk.GetSnapshotOptions{SnapshotID: s.ExpirySnapshotID, Fleet: target.Fleet})
+	c.failIf(err != nil, "the snapshot that it names: %v", err)
+	c.failIf(got.Snapshot.SandboxID != target.ID, "the snapshot is of %q", got.Snapshot.SandboxID)
+}
+
+func deadlinePause(c *check) {
+	opts := c.creation()
+	opts.OnExpiry = sdk.OnExpiryPause
+	opts.Profile.OnExpiry = opts.OnExpiry
+	if !c.claims(sdk.FeatureExpiryPause) {
+		c.refused(opts, sdk.FeatureExpiryPause, "on_expiry")
+		return
+	}
+	s, target := c.create(c.short(opts, c.kit.suite.Timing.Short))
+	c.failIf(s.OnExpiry != opts.OnExpiry, "the sandbox says %q", s.OnExpiry)
+	c.waitFor(s.Lease.ExpiresAt)
+	c.failIf(!c.soon(func() bool {
+		s = c.get(c.kit.b, target)
+		return s.Status == sdk.StatusPaused || s.Status == sdk.StatusExpired
+	}), "%s after its deadline it is %s", c.kit.suite.Timing.Grace, s.Status)
+}
+
+func destroyRules() []Rule {
+	from := func(status string, reach func(c *check) sdk.Target, features ...sdk.Feature) Rule {
+		return Rule{
+			ID: "destroy/" + status, Title: "a sandbox that is " + status + " can be destroyed, twice, and is then gone", Features: features,
+			try: func(c *check) { c.destroyed(reach(c)) },
+		}
+	}
+	return []Rule{
+		from("ready", func(c *check) sdk.Target { _, target := c.ready(c.creation()); return target }),
+		from("creating", func(c *check) sdk.Target { _, target := c.create(c.creation()); return target }),
+		from("paused", func(c *check) sdk.Target {
+			_, target := c.ready(c.creation())
+			_, err := ability[sdk.Pauser](c, c.kit.a).Pause(c.ctx, sdk.PauseOptions{Target: target})
+			c.need(err, "pause")
+			return target
+		}, sdk.FeaturePause),
+		from("claimed", func(c *check) sdk.Target {
+			s, target := c.ready(c.creation())
+			c.claim(target, s.Lease)
+			return target
+		}, sdk.FeatureClaim),
+		from("expired", func(c *check) sdk.Target {
+			s, target := c.create(c.short(c.creation(), c.kit.suite.Timing.Short))
+			c.waitFor(s.Lease.ExpiresAt)
+			return target
+		}, sdk.FeatureDeadline),
+		{ID: "destroy/by_id", Title: "a sandbox is destroyed by its label, without the ref", try: func(c *check) {
+			_, target := c.ready(c.creation())
+			target.Ref = ""
+			c.destroyed(target)
+		}},
+		{ID: "destroy/unknown", Title: "destroying what never was succeeds and removes nothing", try: func(c *check) {
+			gone, err := c.kit.a.Destroy(c.ctx, sdk.DestroyOptions{Target: sdk.Target{ID: newID("sbx-"), Fleet: c.kit.suite.Fleet}})
+			c.failIf(err != nil, "Destroy: %v", err)
+			c.failIf(gone.Existed || len(gone.Removed) > 0 || len(gone.Leftovers) > 0, "the answer is %+v", gone)
+		}},
+		{ID: "destroy/only_one", Title: "destroying one sandbox leaves the others", try: func(c *check) {
+			_, one := c.ready(c.creation())
+			_, two := c.ready(c.creation())
+			before := c.get(c.kit.a, two)
+			_, err := c.kit.a.Destroy(c.ctx, sdk.DestroyOptions{Target: one})
+			c.need(err, "destroy")
+			after, err := c.kit.b.Get(c.ctx, sdk.GetOptions{Target: two})
+			c.failIf(err != nil || shown(before) != shown(after.Sandbox), "the other one changed from %s to %s (%v)", shown(before), shown(after.Sandbox), err)
+		}},
+	}
+}
+
+// destroyed destroys, and looks whether nothing is there any more.
+func (c *check) destroyed(target sdk.Target) {
+	gone, err := c.kit.a.Destroy(c.ctx, sdk.DestroyOptions{Target: target})
+	c.failIf(err != nil, "Destroy: %v (left: %q)", err, gone.Leftovers)
+	c.failIf(len(gone.Leftovers) > 0, "Destroy succeeded and left %q", gone.Leftovers)
+	c.note("removed %q", gone.Removed)
+	for _, look := range []sdk.Target{target, {ID: target.ID, Fleet: target.Fleet}} {
+		got, err := c.kit.b.Get(c.ctx, sdk.GetOptions{Target: look})
+		c.failIf(err == nil, "it is said to be gone, and Get finds it %s", got.Sandbox.Status)
+		c.is(err, "Get after a destroy", sdk.ErrNotFound)
+	}
+	c.failIf(count(c.list(c.kit.b, target.Fleet), target.ID) != 0, "it is said to be gone, and is listed")
+	again, err := c.kit.b.Destroy(c.ctx, sdk.DestroyOptions{Target: target})
+	c.failIf(err != nil, "the second Destroy: %v", err)
+	c.failIf(again.Existed, "the second Destroy says that something was there")
+}

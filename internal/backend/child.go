@@ -99,9 +99,8 @@ func (c *child) tend(stderr *os.File) {
 	c.mu.Lock()
 	c.reaped = true
 	c.mu.Unlock()
-	deadline := time.Now().Add(pipeGrace)
-	_ = c.stdout.SetReadDeadline(deadline)
-	_ = stderr.SetReadDeadline(deadline)
+	_ = c.stdout.SetReadDeadline(time.Now().Add(pipeGrace))
+	_ = stderr.SetReadDeadline(time.Now().Add(pipeGrace))
 	<-read // the last words belong to the error
 	_ = stderr.Close()
 	c.hangUp()

@@ -263,8 +263,8 @@ func (r *Registry) Describe(ctx context.Context, extension string) (sdk.Describe
 	if err != nil {
 		return sdk.DescribeResult{}, err
 	}
-	defer present.stop()
-	return present.extension.Describe(ctx, sdk.DescribeOptions{})
+	described, err := present.extension.Describe(ctx, sdk.DescribeOptions{})
+	return described, errors.Join(err, present.stop())
 }
 
 // Close ends every process that the registry started: each is told to end,

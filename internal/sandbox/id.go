@@ -8,7 +8,6 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"fmt"
-	"regexp"
 	"time"
 )
 
@@ -22,7 +21,7 @@ const (
 // (RFC 4648 "extended hex", lower case).
 var idEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
-var idPattern = regexp.MustCompile("^(sbx|snp)-[0-9a-v]{20}$")
+var idPattern = pattern("^(sbx|snp)-[0-9a-v]{20}$")
 
 // NewID returns a new sandbox id: "sbx-" and 20 characters that sort by
 // creation time. 48 bits are milliseconds, 52 bits are random.
@@ -48,7 +47,7 @@ func ParseID(id string) error { return parseID(id, IDPrefix, "sandbox") }
 func ParseSnapshotID(id string) error { return parseID(id, SnapshotIDPrefix, "snapshot") }
 
 func parseID(id, prefix, noun string) error {
-	if !idPattern.MatchString(id) || id[:len(prefix)] != prefix {
+	if !idPattern().MatchString(id) || id[:len(prefix)] != prefix {
 		return fmt.Errorf("%q is not a %s id (want %s and 20 characters of 0-9, a-v)", clip(id), noun, prefix)
 	}
 	return nil
@@ -57,7 +56,7 @@ func parseID(id, prefix, noun string) error {
 // IDTime returns the creation time that a valid id carries, to the
 // millisecond.
 func IDTime(id string) (time.Time, error) {
-	if !idPattern.MatchString(id) {
+	if !idPattern().MatchString(id) {
 		return time.Time{}, fmt.Errorf("%q is not a sandbox or snapshot id", clip(id))
 	}
 	raw, err := idEncoding.DecodeString(id[4 : 4+16])

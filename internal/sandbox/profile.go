@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
@@ -26,15 +27,20 @@ const (
 )
 
 var (
-	namePattern    = regexp.MustCompile("^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")
-	envPattern     = regexp.MustCompile("^[A-Za-z_][A-Za-z0-9_]*$")
-	portPattern    = regexp.MustCompile("^[a-z][a-z0-9_-]{0,31}$")
-	modePattern    = regexp.MustCompile("^0?[0-7]{3,4}$")
-	userPattern    = regexp.MustCompile("^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
-	runtimePattern = regexp.MustCompile("^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
-	labelPattern   = regexp.MustCompile("^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")
-	domainPattern  = regexp.MustCompile("^(\\*\\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$")
+	namePattern    = pattern(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+	envPattern     = pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	portPattern    = pattern(`^[a-z][a-z0-9_-]{0,31}$`)
+	modePattern    = pattern(`^0?[0-7]{3,4}$`)
+	userPattern    = pattern(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)
+	runtimePattern = pattern(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+	labelPattern   = pattern(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$`)
+	domainPattern  = pattern(`^(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 )
+
+// pattern compiles an expression when it is first used: most runs use few.
+func pattern(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 // Problem is one fault of a document, on one attribute.
 type Problem struct {
@@ -56,7 +62,7 @@ func (p *problems) add(path, format string, args ...any) {
 // means that it is valid. It looks at nothing but the value.
 func ValidateProfile(p sdk.Profile) []Problem {
 	var found problems
-	if !namePattern.MatchString(p.Name) {
+	if !namePattern().MatchString(p.Name) {
 		found.add("name", "%q is not a profile name (1 to 63 letters, digits, dots, dashes and underscores, beginning and ending with a letter or digit)", clip(p.Name))
 	}
 	if len(p.Description) > maxText {
@@ -99,7 +105,7 @@ func ValidateLabels(at string, labels map[string]string) []Problem {
 	}
 	for key, value := range labels {
 		switch {
-		case !labelPattern.MatchString(key):
+		case !labelPattern().MatchString(key):
 			found.add(at+"."+clip(key), "not a label key (letters, digits, dots, dashes, underscores, slashes)")
 		case strings.HasPrefix(key, sdk.LabelPrefix):
 			found.add(at+"."+clip(key), "the prefix %s is reserved", sdk.LabelPrefix)
@@ -142,7 +148,7 @@ func validateSource(found *problems, p sdk.Profile) {
 	if len(sources) > 1 {
 		found.add(sources[1], "a profile is made from one thing: %s are set", strings.Join(sources, " and "))
 	}
-	if p.Runtime != "" && !runtimePattern.MatchString(p.Runtime) {
+	if p.Runtime != "" && !runtimePattern().MatchString(p.Runtime) {
 		found.add("runtime", "%q is not a runtime name", clip(p.Runtime))
 	}
 }
@@ -152,7 +158,7 @@ func validateProcess(found *problems, p sdk.Profile) {
 	if p.Workdir != "" && !cleanPath(p.Workdir) {
 		found.add("workdir", "%q is not a clean absolute path", clip(p.Workdir))
 	}
-	if p.User != "" && !userPattern.MatchString(p.User) {
+	if p.User != "" && !userPattern().MatchString(p.User) {
 		found.add("user", "%q is not a user (name, uid or uid:gid)", clip(p.User))
 	}
 	*found = append(*found, ValidateEnv("env", p.Env)...)
@@ -176,7 +182,7 @@ func ValidateEnv(at string, env map[string]string) []Problem {
 	for name, value := range env {
 		// The value never goes into the message: it may be a secret.
 		switch {
-		case !envPattern.MatchString(name) || len(name) > 128:
+		case !envPattern().MatchString(name) || len(name) > 128:
 			found.add(at+"."+clip(name), "not a variable name (letters, digits, underscores, not beginning with a digit)")
 		case strings.ContainsRune(value, 0) || len(value) > 64<<10:
 			found.add(at+"."+name, "the value holds a NUL or is longer than 64 KiB")
@@ -214,7 +220,7 @@ func validateFiles(found *problems, p sdk.Profile) {
 		if !cleanPath(name) || name == "/" {
 			found.add(at, "not a clean absolute path of a file")
 		}
-		if file.Mode != "" && !modePattern.MatchString(file.Mode) {
+		if file.Mode != "" && !modePattern().MatchString(file.Mode) {
 			found.add(at+".mode", "%q is not an octal mode", clip(file.Mode))
 		}
 		total += len(file.Content)
@@ -232,7 +238,7 @@ func validatePorts(found *problems, p sdk.Profile) {
 	for _, name := range slices.Sorted(maps.Keys(p.Ports)) {
 		port := p.Ports[name]
 		at := "ports." + clip(name)
-		if !portPattern.MatchString(name) {
+		if !portPattern().MatchString(name) {
 			found.add(at, "not a port name (lower case letter, then letters, digits, dashes, underscores; at most 32)")
 		}
 		if port < 1 || port > 65535 {
@@ -306,7 +312,7 @@ func checkAllow(entry string) error {
 	if isAddress(host) {
 		return nil
 	}
-	if len(host) > 253 || !domainPattern.MatchString(host) {
+	if len(host) > 253 || !domainPattern().MatchString(host) {
 		return fmt.Errorf("%q is not host:port, CIDR:port or *.domain:port", clip(entry))
 	}
 	return nil

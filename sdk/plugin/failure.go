@@ -42,7 +42,7 @@ func encodeFailure(err error) *pb.Failure {
 	var known *sdk.Error
 	if errors.As(err, &known) {
 		for _, kind := range kinds {
-			if known.Kind == kind.err {
+			if errors.Is(known.Kind, kind.err) {
 				failure.Kinds = append(failure.Kinds, kind.name)
 			}
 		}
@@ -56,7 +56,7 @@ func encodeFailure(err error) *pb.Failure {
 		}
 	}
 	for _, kind := range kinds {
-		if (known == nil || known.Kind != kind.err) && errors.Is(err, kind.err) {
+		if (known == nil || !errors.Is(known.Kind, kind.err)) && errors.Is(err, kind.err) {
 			failure.Kinds = append(failure.Kinds, kind.name)
 		}
 	}
@@ -119,7 +119,7 @@ func decodeFailure(f *pb.Failure) error {
 	}
 	retry := (&decoder{}).duration("retry_after", f.GetRetryAfter())
 	out := &remoteError{text: cut(f.GetText()), also: is}
-	if len(is) > 0 && is[0] != context.Canceled && is[0] != context.DeadlineExceeded {
+	if len(is) > 0 && !errors.Is(is[0], context.Canceled) && !errors.Is(is[0], context.DeadlineExceeded) {
 		out.known = &sdk.Error{
 			Kind: is[0], Message: cut(f.GetMessage()), Path: cut(f.GetPath()), Advice: cut(f.GetAdvice()), Lease: lease,
 			RetryAfter: min(retry, maxRetryAfter),

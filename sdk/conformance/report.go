@@ -137,13 +137,13 @@ func (r Report) WriteText(w io.Writer) error {
 		width = max(width, len(row.ID))
 	}
 	for _, row := range r.Rows {
-		fmt.Fprintf(&b, "%-14s  %-*s  %s\n", row.Outcome, width, row.ID, row.Title)
+		fmt.Fprintf(&b, "%-14s  %6.2fs  %-*s  %s\n", row.Outcome, row.Duration.Seconds(), width, row.ID, row.Title)
 		if row.Reason != "" {
-			fmt.Fprintf(&b, "%16s%s\n", "", row.Reason)
+			fmt.Fprintf(&b, "%25s%s\n", "", row.Reason)
 		}
 		if row.Outcome == Failed || row.Outcome == Errored {
 			for _, seen := range row.Evidence {
-				fmt.Fprintf(&b, "%16s- %s\n", "", strings.ReplaceAll(seen, "\n", "\n"+strings.Repeat(" ", 18)))
+				fmt.Fprintf(&b, "%25s- %s\n", "", strings.ReplaceAll(seen, "\n", "\n"+strings.Repeat(" ", 27)))
 			}
 		}
 	}

@@ -265,8 +265,9 @@ func foreignRules() []Rule {
 						c.is(err, verb+" of a sandbox of another fleet", sdk.ErrNotFound)
 					}
 				}
-				after := c.get(c.kit.other, theirs)
-				c.failIf(shown(before) != shown(after), "it changed from %s to %s", shown(before), shown(after))
+				after, err := c.kit.other.Get(c.ctx, sdk.GetOptions{Target: theirs})
+				c.failIf(err != nil, "its own fleet no longer finds it: %v", err)
+				c.failIf(shown(before) != shown(after.Sandbox), "it changed from %s to %s", shown(before), shown(after.Sandbox))
 			},
 		}
 	}

@@ -16,7 +16,7 @@ func TestVerdict(t *testing.T) {
 		want         string
 	}{
 		{1.2, 1.6, "ok"}, {1.6, 1.6, "ok"}, {1.7, 1.6, "over"}, {2.4, 1.6, "over"}, {2.5, 1.6, "MISSED"},
-		{0, 0, "ok"}, {1, 0, "MISSED"}, {-0.1, 0.5, "ok"},
+		{0, 0, "ok"}, {1, 0, "MISSED"}, {99, told, "told"}, {-0.1, 0.5, "ok"},
 	} {
 		if got := (figure{value: c.value, bound: c.bound}).verdict(); got != c.want {
 			t.Errorf("%v with the bound %v is %s, want %s", c.value, c.bound, got, c.want)

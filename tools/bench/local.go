@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,15 +12,29 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 	"github.com/sand-boxer/terraform-provider-sandboxer/tools/internal/repo"
 )
 
 // parallelCreates is how many sandboxes are made at once.
 const parallelCreates = 50
 
-// local compares the embedded backend, as the command line drives it, with
-// plain runsc on the same root filesystem: everything that a user waits for
-// is in the number, the start of our processes included.
+// driver makes and uses sandboxes, in one of the ways in which a user does.
+type driver interface {
+	create(ctx context.Context) (id string, err error)
+	exec(ctx context.Context, id string) error
+	snapshot(ctx context.Context, id string) (snapshotID string, err error)
+	restore(ctx context.Context, snapshotID string) (id string, err error)
+	destroy(ctx context.Context, id string) error
+	deleteSnapshot(ctx context.Context, snapshotID string) error
+}
+
+// local compares the embedded backend with plain runsc on the same root
+// filesystem, twice: as Terraform drives it, with one process of ours that is
+// open for many sandboxes (ledger, wire and supervisor are in the number), and
+// as the command line drives it, where two processes of ours start and end
+// for each verb. The bounds are the backend's; of the command line it is told
+// what it costs.
 func local(ctx context.Context, b *bench) (figures []figure, err error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("plain runsc, which this is compared with, needs root")
@@ -34,19 +47,48 @@ func local(ctx context.Context, b *bench) (figures []figure, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ours := newProduct(b.bin(repo.CLI.Name), filepath.Dir(b.bin("x")), filepath.Join(b.scratch, "ours"))
-	if err := os.MkdirAll(ours.dir, 0o755); err != nil {
-		return nil, err
-	}
-	profile := filepath.Join(b.scratch, "profile.json")
-	document, err := json.Marshal(map[string]any{"name": "bench", "image": archive, "command": []string{"/guest"}})
+	profile := sdk.Profile{Name: "bench", Image: archive, Command: []string{"/guest"}}
+	session, err := newSession(b.bin(repo.ExtensionLocal.Name), filepath.Join(b.scratch, "session"), profile)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(profile, document, 0o600); err != nil {
+	defer func() { err = errors.Join(err, session.close()) }()
+	cli, err := newProduct(b.bin(repo.CLI.Name), filepath.Dir(b.bin("x")), filepath.Join(b.scratch, "ours"), profile)
+	if err != nil {
 		return nil, err
 	}
-	l := &localBench{bench: b, base: base, ours: ours, profile: profile}
+	for _, way := range []struct {
+		name   string
+		ours   driver
+		bounds bounds
+	}{
+		{"local", session, bounds{create: 1.6, exec: 2.5, fork: 1.5}},
+		{"cli", cli, bounds{create: told, exec: told, fork: told}},
+	} {
+		l := &localBench{bench: b, base: base, name: way.name, ours: way.ours, bounds: way.bounds}
+		got, err := l.measure(ctx)
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, got...)
+	}
+	return figures, nil
+}
+
+// bounds are those of one way.
+type bounds struct{ create, exec, fork float64 }
+
+type localBench struct {
+	*bench
+	base    *plain
+	name    string
+	ours    driver
+	bounds  bounds
+	ourIDs  []string
+	baseIDs []string
+}
+
+func (l *localBench) measure(ctx context.Context) (figures []figure, err error) {
 	defer func() { err = errors.Join(err, l.cleanUp()) }()
 	for _, measure := range []func(context.Context) ([]figure, error){l.create, l.exec, l.fork, l.parallel} {
 		got, err := measure(ctx)
@@ -58,18 +100,9 @@ func local(ctx context.Context, b *bench) (figures []figure, err error) {
 	return figures, nil
 }
 
-type localBench struct {
-	*bench
-	base    *plain
-	ours    *product
-	profile string
-	ourIDs  []string
-	baseIDs []string
-}
-
 // start makes one sandbox of ours.
 func (l *localBench) start(ctx context.Context) (string, error) {
-	id, err := l.ours.made(ctx, "create", "--profile", l.profile, "--ttl", "20m")
+	id, err := l.ours.create(ctx)
 	if err == nil {
 		l.ourIDs = append(l.ourIDs, id)
 	}
@@ -86,7 +119,7 @@ func (l *localBench) startPlain(ctx context.Context) (string, error) {
 // drop removes the sandboxes of one measurement, outside of the clock.
 func (l *localBench) drop(ctx context.Context) error {
 	for _, id := range l.ourIDs {
-		if _, err := l.ours.run(ctx, "destroy", id); err != nil {
+		if err := l.ours.destroy(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -121,16 +154,11 @@ func (l *localBench) create(ctx context.Context) ([]figure, error) {
 			return took, errors.Join(err, l.drop(ctx))
 		}
 	}
-	measured, err := interleave(ctx, l.runs, clocked(l.start, l.execOurs), clocked(l.startPlain, l.execPlain))
+	measured, err := interleave(ctx, l.runs, clocked(l.start, l.ours.exec), clocked(l.startPlain, l.execPlain))
 	if err != nil {
 		return nil, err
 	}
-	return []figure{ratio("local: create to first exec", 1.6, measured[0], measured[1])}, nil
-}
-
-func (l *localBench) execOurs(ctx context.Context, id string) error {
-	_, err := l.ours.run(ctx, "exec", id, "--", "/guest", "true")
-	return err
+	return []figure{ratio(l.name+": create to first exec", l.bounds.create, measured[0], measured[1])}, nil
 }
 
 func (l *localBench) execPlain(ctx context.Context, id string) error {
@@ -149,7 +177,7 @@ func (l *localBench) exec(ctx context.Context) ([]figure, error) {
 	}
 	measured, err := interleave(ctx, 2*l.runs,
 		func(ctx context.Context) (time.Duration, error) {
-			return timed(func() error { return l.execOurs(ctx, id) })
+			return timed(func() error { return l.ours.exec(ctx, id) })
 		},
 		func(ctx context.Context) (time.Duration, error) {
 			return timed(func() error { return l.execPlain(ctx, plainID) })
@@ -158,7 +186,7 @@ func (l *localBench) exec(ctx context.Context) ([]figure, error) {
 	if err := errors.Join(err, l.drop(ctx)); err != nil {
 		return nil, err
 	}
-	return []figure{ratio("local: exec", 2.5, measured[0], measured[1])}, nil
+	return []figure{ratio(l.name+": exec", l.bounds.exec, measured[0], measured[1])}, nil
 }
 
 // fork measures a copy of a live sandbox, made from a memory snapshot.
@@ -167,7 +195,7 @@ func (l *localBench) fork(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := l.ours.made(ctx, "snapshot", "create", id, "--kind", "memory")
+	snapshot, err := l.ours.snapshot(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +203,7 @@ func (l *localBench) fork(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	image := filepath.Join(l.base.dir, "image")
+	image := filepath.Join(l.base.dir, "image-"+l.name)
 	if err := l.base.run(ctx, "checkpoint", "-leave-running", "-image-path", image, plainID); err != nil {
 		return nil, err
 	}
@@ -185,7 +213,7 @@ func (l *localBench) fork(ctx context.Context) ([]figure, error) {
 	measured, err := interleave(ctx, l.runs,
 		func(ctx context.Context) (time.Duration, error) {
 			took, err := timed(func() error {
-				id, err := l.ours.made(ctx, "restore", snapshot, "--ttl", "20m")
+				id, err := l.ours.restore(ctx, snapshot)
 				if err == nil {
 					l.ourIDs = append(l.ourIDs, id)
 				}
@@ -205,10 +233,10 @@ func (l *localBench) fork(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.ours.run(ctx, "snapshot", "delete", snapshot); err != nil {
+	if err := l.ours.deleteSnapshot(ctx, snapshot); err != nil {
 		return nil, err
 	}
-	return []figure{ratio("local: fork from memory", 1.5, measured[0], measured[1])}, nil
+	return []figure{ratio(l.name+": fork from memory", l.bounds.fork, measured[0], measured[1])}, nil
 }
 
 // parallel makes many sandboxes at once; none may fail.
@@ -222,7 +250,7 @@ func (l *localBench) parallel(ctx context.Context) ([]figure, error) {
 	begin := time.Now()
 	for range parallelCreates {
 		wait.Go(func() {
-			id, err := l.ours.made(ctx, "create", "--profile", l.profile, "--ttl", "20m")
+			id, err := l.ours.create(ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -242,7 +270,7 @@ func (l *localBench) parallel(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	return []figure{{
-		name: fmt.Sprintf("local: failures of %d creates in parallel", parallelCreates), value: float64(len(failed)), bound: 0,
+		name: fmt.Sprintf(l.name+": failures of %d creates in parallel", parallelCreates), value: float64(len(failed)), bound: 0,
 		detail: fmt.Sprintf("all made in %s", short(took)),
 	}}, nil
 }

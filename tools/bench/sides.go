@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 	"github.com/sand-boxer/terraform-provider-sandboxer/tools/internal/repo"
 )
 
@@ -85,18 +86,54 @@ func (p *plain) id() string {
 
 // product runs the command line of sandboxer in a state directory of its own.
 type product struct {
-	binary string
-	dir    string
-	env    []string
+	binary  string
+	dir     string
+	env     []string
+	profile string // file
 }
 
-func newProduct(binary, extensions, dir string) *product {
-	return &product{binary: binary, dir: dir, env: append(repo.CleanEnv(),
+func newProduct(binary, extensions, dir string, profile sdk.Profile) (*product, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	document, err := json.Marshal(profile)
+	if err != nil {
+		return nil, err
+	}
+	p := &product{binary: binary, dir: dir, profile: filepath.Join(dir, "profile.json"), env: append(repo.CleanEnv(),
 		"SANDBOXER_FLEET=bench",
 		"SANDBOXER_STATE_DIR="+filepath.Join(dir, "state"),
 		"SANDBOXER_EXTENSION_DIR="+extensions,
 		"XDG_CONFIG_HOME="+filepath.Join(dir, "config"),
 	)}
+	return p, os.WriteFile(p.profile, document, 0o600)
+}
+
+func (p *product) create(ctx context.Context) (string, error) {
+	return p.made(ctx, "create", "--profile", p.profile, "--ttl", "20m")
+}
+
+func (p *product) exec(ctx context.Context, id string) error {
+	_, err := p.run(ctx, "exec", id, "--", "/guest", "true")
+	return err
+}
+
+func (p *product) snapshot(ctx context.Context, id string) (string, error) {
+	return p.made(ctx, "snapshot", "create", id, "--kind", "memory")
+}
+
+func (p *product) restore(ctx context.Context, snapshotID string) (string, error) {
+	return p.made(ctx, "restore", snapshotID, "--ttl", "20m")
+}
+
+func (p *product) destroy(ctx context.Context, id string) error {
+	_, err := p.run(ctx, "destroy", id)
+	return err
+}
+
+func (p *product) deleteSnapshot(ctx context.Context, snapshotID string) error {
+	_, err := p.run(ctx, "snapshot", "delete", snapshotID)
+	return err
 }
 
 // run runs one command to its end and returns its output.

@@ -107,3 +107,24 @@ func TestPackIsReproducible(t *testing.T) {
 		}
 	}
 }
+
+// A sample that names a platform which a release does not have would build
+// less than it says.
+func TestSampleIsPartOfTheRelease(t *testing.T) {
+	root, err := repo.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := readRelease(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &packer{release: r, sample: true}
+	provider, err := p.build("provider")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.platforms(provider); len(got) != len(sampled) {
+		t.Errorf("of the sample %v the release has %v", sampled, got)
+	}
+}

@@ -26,7 +26,7 @@ func checkRelease(ctx context.Context, p *packer, names []string) error {
 	if err != nil {
 		return err
 	}
-	for _, pl := range provider.platforms() {
+	for _, pl := range p.platforms(provider) {
 		name := fmt.Sprintf("%s_%s_%s_%s.zip", p.ProjectName, p.values.Version, pl.OS, pl.Arch)
 		if !slices.Contains(names, name) {
 			faults = append(faults, fmt.Errorf("%s is missing", name))

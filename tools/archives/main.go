@@ -7,6 +7,7 @@
 //
 //	go run ./tools/archives          # into dist/
 //	go run ./tools/archives -check   # into a temporary directory, looked into and removed
+//	go run ./tools/archives -check -sample   # likewise, of each operating system and word size one platform
 package main
 
 import (
@@ -34,14 +35,15 @@ func main() {
 	defer stop()
 	version := flag.String("version", repo.DevVersion, "version of the release")
 	check := flag.Bool("check", false, "build into a temporary directory, look into the archives, remove them")
+	sample := flag.Bool("sample", false, "of each operating system and word size one platform, not all")
 	flag.Parse()
-	if err := run(ctx, *version, *check); err != nil {
+	if err := run(ctx, *version, *check, *sample); err != nil {
 		fmt.Fprintln(os.Stderr, "archives:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, version string, check bool) (err error) {
+func run(ctx context.Context, version string, check, sample bool) (err error) {
 	root, err := repo.Root()
 	if err != nil {
 		return err
@@ -62,7 +64,7 @@ func run(ctx context.Context, version string, check bool) (err error) {
 		return err
 	}
 	p := &packer{
-		release: r, root: root, dist: dist, built: map[string]string{},
+		release: r, root: root, dist: dist, sample: sample, built: map[string]string{},
 		values: values{
 			ProjectName: r.ProjectName, Version: version, Commit: repo.Commit(ctx, root),
 			Env: map[string]string{"GVISOR_VERSION": gvisor},
@@ -84,6 +86,7 @@ type packer struct {
 	values values
 	root   string
 	dist   string
+	sample bool
 	built  map[string]string // binaries by what they are built from: the provider and the CLI are one
 }
 
@@ -133,7 +136,7 @@ func (p *packer) archive(ctx context.Context, a archive) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, pl := range b.platforms() {
+		for _, pl := range p.platforms(b) {
 			if !slices.Contains(platforms, pl) {
 				platforms = append(platforms, pl)
 			}
@@ -175,6 +178,19 @@ func (p *packer) archive(ctx context.Context, a archive) ([]string, error) {
 		names = append(names, name)
 	}
 	return names, nil
+}
+
+// sampled are the platforms of a sample: every operating system, both word
+// sizes, both platforms of the embedded backend.
+var sampled = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"freebsd", "386"}}
+
+// platforms are those of a build that this run makes.
+func (p *packer) platforms(b build) []platform {
+	all := b.platforms()
+	if !p.sample {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(pl platform) bool { return !slices.Contains(sampled, pl) })
 }
 
 // binary builds one binary, unless the same was built for another archive.

@@ -6,13 +6,16 @@
 package main_test
 
 import (
+	"archive/tar"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
@@ -38,8 +41,9 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	conformancetest.Test(t, conformance.Suite{
-		New:    func(ctx context.Context) (sdk.Extension, func(), error) { return start(ctx, program) },
-		Config: config,
+		New:       func(ctx context.Context) (sdk.Extension, func(), error) { return start(ctx, program) },
+		Config:    config,
+		ImageFile: rootfs(t, dir),
 		Commands: conformance.Commands{
 			Serve: func(port int) []string {
 				return []string{"python3", "-uc", fmt.Sprintf(`
@@ -55,7 +59,28 @@ while True:
 `, port)}
 			},
 		},
+		Timing: conformance.Timing{Short: 2 * time.Second},
 	}, nil)
+}
+
+// rootfs makes an image: a root filesystem with one file and no program.
+func rootfs(t *testing.T, dir string) string {
+	t.Helper()
+	name := filepath.Join(dir, "rootfs.tar")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w := tar.NewWriter(f)
+	err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "etc/", Mode: 0o755})
+	if err == nil {
+		err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "etc/hostname", Mode: 0o644})
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 // start starts the extension's process and returns its client, which is not

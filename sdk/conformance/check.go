@@ -144,6 +144,9 @@ func (c *check) creation(changes ...func(p *sdk.Profile)) sdk.CreateOptions {
 	return c.creationIn(c.kit.suite.Fleet, changes...)
 }
 
+// standard is creation for what takes a function.
+func (c *check) standard() sdk.CreateOptions { return c.creation() }
+
 func (c *check) creationIn(fleet string, changes ...func(p *sdk.Profile)) sdk.CreateOptions {
 	now := c.now().UTC().Truncate(time.Second)
 	id, profile := newID("sbx-"), c.profile(changes...)
@@ -155,10 +158,34 @@ func (c *check) creationIn(fleet string, changes ...func(p *sdk.Profile)) sdk.Cr
 	}
 }
 
-// short gives a creation a life whose end can be waited for.
-func (c *check) short(opts sdk.CreateOptions, d time.Duration) sdk.CreateOptions {
-	opts.ExpiresAt = c.now().UTC().Add(d)
-	return opts
+// shortLived makes a sandbox whose end can be waited for, does with it what
+// the rule needs to be done before that, and returns it when it has half of
+// its life left. On a machine that is busy a short life can be over before it
+// has begun: it is then tried with a longer one.
+func (c *check) shortLived(opts func() sdk.CreateOptions, before ...func(s sdk.Sandbox, target sdk.Target) error) (sdk.Sandbox, sdk.Target) {
+	for life := c.kit.suite.Timing.Short; ; life *= 2 {
+		opts := opts()
+		opts.ExpiresAt = c.now().UTC().Add(life)
+		enough := func() bool { return opts.ExpiresAt.Sub(c.now()) >= life/2 }
+		c.destroyLater(c.kit.a, opts)
+		made, err := c.kit.a.Create(c.ctx, opts)
+		s, target := made.Sandbox, targetOf(made.Sandbox, opts)
+		for err == nil && s.Status == sdk.StatusCreating && enough() {
+			c.sleep(c.kit.suite.Timing.Poll)
+			var got sdk.GetResult
+			got, err = c.kit.a.Get(c.ctx, sdk.GetOptions{Target: target})
+			s = got.Sandbox
+		}
+		for _, act := range before {
+			if err == nil {
+				err = act(s, target)
+			}
+		}
+		if enough() || life > 8*c.kit.suite.Timing.Short {
+			c.need(err, "prepare "+opts.ID)
+			return s, target
+		}
+	}
 }
 
 func targetOf(s sdk.Sandbox, opts sdk.CreateOptions) sdk.Target {
@@ -181,6 +208,9 @@ func (c *check) destroyLater(ext sdk.Extension, opts sdk.CreateOptions) {
 	c.later(func(ctx context.Context) {
 		if _, err := ext.Destroy(ctx, sdk.DestroyOptions{Target: sdk.Target{ID: opts.ID, Fleet: opts.Identity.Fleet}}); err != nil {
 			c.kit.left("sandbox %s, made by %s: %s", opts.ID, c.rule.ID, err)
+		}
+		if snapshots, ok := ext.(sdk.Snapshotter); ok && opts.OnExpiry == sdk.OnExpirySnapshot {
+			c.deleteSnapshotsOf(ctx, snapshots, opts)
 		}
 	})
 }

@@ -59,7 +59,7 @@ type Commands struct {
 	Serve   func(port int) []string                 // a main process: answers every TCP connection with "conformance" and closes it
 	Hog     func(bytes int64) []string              // holds so much in memory at once
 	Fill    func(path string, bytes int64) []string // writes so much to a file, and fails when it can't
-	Spin    func() []string                         // needs the processor for some 200 ms
+	Spin    func(n int) []string                    // needs the processor n times as long as for 1, which is less than a millisecond
 	Forks   func(n int64) []string                  // has n processes at once and fails when one can't be started
 	// Lacks says of commands that there is nothing of the kind, and why. The
 	// rules that need one are then left out and counted as such.
@@ -102,7 +102,9 @@ func (c *Commands) withDefaults() Commands {
 	full.Fill = or(c.Fill, func(path string, bytes int64) []string {
 		return shell(fmt.Sprintf("head -c %d /dev/zero > %s && sync", bytes, path))
 	})
-	full.Spin = or(c.Spin, func() []string { return shell("i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done") })
+	full.Spin = or(c.Spin, func(n int) []string {
+		return shell(fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); done", 100*n))
+	})
 	full.Forks = or(c.Forks, func(n int64) []string {
 		return shell(fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 5 & i=$((i+1)); done; wait", n))
 	})

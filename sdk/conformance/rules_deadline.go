@@ -40,7 +40,7 @@ func (c *check) over(target sdk.Target) bool {
 }
 
 func deadlineEnds(c *check) {
-	s, target := c.create(c.short(c.creation(), c.kit.suite.Timing.Short))
+	s, target := c.shortLived(c.standard)
 	for {
 		before := c.over(target)
 		now := c.now()
@@ -56,7 +56,7 @@ func deadlineEnds(c *check) {
 }
 
 func deadlineNoUse(c *check) {
-	s, target := c.create(c.short(c.creation(), c.kit.suite.Timing.Short))
+	s, target := c.shortLived(c.standard)
 	c.waitFor(s.Lease.ExpiresAt)
 	var err error
 	c.failIf(!c.soon(func() bool {
@@ -67,7 +67,7 @@ func deadlineNoUse(c *check) {
 }
 
 func deadlineEndsCommands(c *check) {
-	s, target := c.ready(c.short(c.creation(), 2*c.kit.suite.Timing.Short))
+	s, target := c.shortLived(c.standard)
 	done := make(chan error, 1)
 	execer := ability[sdk.Execer](c, c.kit.a)
 	go func() {
@@ -84,10 +84,11 @@ func deadlineEndsCommands(c *check) {
 }
 
 func deadlineExtended(c *check) {
-	s, target := c.create(c.short(c.creation(), 2*c.kit.suite.Timing.Short))
+	s, target := c.shortLived(c.standard, func(s sdk.Sandbox, target sdk.Target) error {
+		_, err := c.kit.a.Extend(c.ctx, c.extension(target, s.Lease, s.Lease.ExpiresAt.Add(10*time.Minute)))
+		return err
+	})
 	old := s.Lease.ExpiresAt
-	_, err := c.kit.a.Extend(c.ctx, c.extension(target, s.Lease, old.Add(10*time.Minute)))
-	c.need(err, "extend")
 	c.waitFor(old.Add(time.Second))
 	s = c.get(c.kit.b, target)
 	c.failIf(s.Status != sdk.StatusReady && s.Status != sdk.StatusCreating, "a second after the old deadline it is %s: %s", s.Status, s.Reason)
@@ -109,15 +110,18 @@ func (c *check) refused(opts sdk.CreateOptions, feature sdk.Feature, path string
 }
 
 func deadlineSnapshot(c *check) {
-	opts := c.creation()
-	opts.OnExpiry = sdk.OnExpirySnapshot
-	opts.Profile.OnExpiry = opts.OnExpiry
+	creation := func() sdk.CreateOptions {
+		opts := c.creation()
+		opts.OnExpiry = sdk.OnExpirySnapshot
+		opts.Profile.OnExpiry = opts.OnExpiry
+		return opts
+	}
 	if !c.claims(sdk.FeatureExpirySnapshot) {
-		c.refused(opts, sdk.FeatureExpirySnapshot, "on_expiry")
+		c.refused(creation(), sdk.FeatureExpirySnapshot, "on_expiry")
 		return
 	}
-	s, target := c.create(c.short(opts, c.kit.suite.Timing.Short))
-	c.failIf(s.OnExpiry != opts.OnExpiry, "the sandbox says %q", s.OnExpiry)
+	s, target := c.shortLived(creation)
+	c.failIf(s.OnExpiry != sdk.OnExpirySnapshot, "the sandbox says %q", s.OnExpiry)
 	c.waitFor(s.Lease.ExpiresAt)
 	c.failIf(!c.soon(func() bool {
 		s = c.get(c.kit.b, target)
@@ -131,15 +135,18 @@ func deadlineSnapshot(c *check) {
 }
 
 func deadlinePause(c *check) {
-	opts := c.creation()
-	opts.OnExpiry = sdk.OnExpiryPause
-	opts.Profile.OnExpiry = opts.OnExpiry
+	creation := func() sdk.CreateOptions {
+		opts := c.creation()
+		opts.OnExpiry = sdk.OnExpiryPause
+		opts.Profile.OnExpiry = opts.OnExpiry
+		return opts
+	}
 	if !c.claims(sdk.FeatureExpiryPause) {
-		c.refused(opts, sdk.FeatureExpiryPause, "on_expiry")
+		c.refused(creation(), sdk.FeatureExpiryPause, "on_expiry")
 		return
 	}
-	s, target := c.create(c.short(opts, c.kit.suite.Timing.Short))
-	c.failIf(s.OnExpiry != opts.OnExpiry, "the sandbox says %q", s.OnExpiry)
+	s, target := c.shortLived(creation)
+	c.failIf(s.OnExpiry != sdk.OnExpiryPause, "the sandbox says %q", s.OnExpiry)
 	c.waitFor(s.Lease.ExpiresAt)
 	c.failIf(!c.soon(func() bool {
 		s = c.get(c.kit.b, target)
@@ -169,7 +176,7 @@ func destroyRules() []Rule {
 			return target
 		}, sdk.FeatureClaim),
 		from("expired", func(c *check) sdk.Target {
-			s, target := c.create(c.short(c.creation(), c.kit.suite.Timing.Short))
+			s, target := c.shortLived(c.standard)
 			c.waitFor(s.Lease.ExpiresAt)
 			return target
 		}, sdk.FeatureDeadline),

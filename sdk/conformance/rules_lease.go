@@ -92,7 +92,7 @@ func (c *check) carries(err error, present sdk.Lease) {
 }
 
 func extendAfterDeadline(c *check) {
-	s, target := c.create(c.short(c.creation(), c.kit.suite.Timing.Short))
+	s, target := c.shortLived(c.standard)
 	c.waitFor(s.Lease.ExpiresAt)
 	_, err := c.kit.a.Extend(c.ctx, c.extension(target, s.Lease, c.now().Add(time.Hour)))
 	c.failIf(err == nil, "an extend after the deadline of %s succeeded", s.Lease.ExpiresAt)
@@ -210,7 +210,7 @@ func claimOnlyExpired(c *check) {
 }
 
 func claimAfterDeadline(c *check) {
-	s, target := c.create(c.short(c.creation(), c.kit.suite.Timing.Short))
+	s, target := c.shortLived(c.standard)
 	c.waitFor(s.Lease.ExpiresAt)
 	err := c.reap(target, s.Lease)
 	if errors.Is(err, sdk.ErrConflict) {

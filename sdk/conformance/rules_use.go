@@ -277,15 +277,15 @@ func pauseRules() []Rule {
 	}
 }
 
-func (c *check) pause(opts sdk.CreateOptions) (sdk.Sandbox, sdk.Target) {
-	_, target := c.ready(opts)
+func (c *check) pause() (sdk.Sandbox, sdk.Target) {
+	_, target := c.ready(c.creation())
 	paused, err := ability[sdk.Pauser](c, c.kit.a).Pause(c.ctx, sdk.PauseOptions{Target: target})
 	c.failIf(err != nil, "pause: %v", err)
 	return paused.Sandbox, target
 }
 
 func pauseResume(c *check) {
-	s, target := c.pause(c.creation())
+	s, target := c.pause()
 	seen := c.get(c.kit.b, target)
 	c.failIf(s.Status != sdk.StatusPaused || seen.Status != sdk.StatusPaused, "Pause says %s, another instance %s", s.Status, seen.Status)
 	resumed, err := ability[sdk.Pauser](c, c.kit.b).Resume(c.ctx, sdk.ResumeOptions{Target: target})
@@ -298,7 +298,7 @@ func pauseResume(c *check) {
 }
 
 func pauseExec(c *check) {
-	_, target := c.pause(c.creation())
+	_, target := c.pause()
 	ctx, cancel := context.WithTimeout(c.ctx, 2*time.Second)
 	defer cancel()
 	_, err := ability[sdk.Execer](c, c.kit.a).Exec(ctx, sdk.ExecOptions{Target: target, Command: c.commands().Exit(0)})
@@ -306,7 +306,10 @@ func pauseExec(c *check) {
 }
 
 func pauseDeadline(c *check) {
-	s, target := c.pause(c.short(c.creation(), c.kit.suite.Timing.Short))
+	s, target := c.shortLived(c.standard, func(_ sdk.Sandbox, target sdk.Target) error {
+		_, err := ability[sdk.Pauser](c, c.kit.a).Pause(c.ctx, sdk.PauseOptions{Target: target})
+		return err
+	})
 	c.waitFor(s.Lease.ExpiresAt)
 	c.failIf(!c.soon(func() bool { return c.over(target) }), "%s after its deadline it is %s", c.kit.suite.Timing.Grace, c.get(c.kit.b, target).Status)
 	_, err := ability[sdk.Pauser](c, c.kit.a).Resume(c.ctx, sdk.ResumeOptions{Target: target})
@@ -314,7 +317,7 @@ func pauseDeadline(c *check) {
 }
 
 func pauseExtend(c *check) {
-	s, target := c.pause(c.creation())
+	s, target := c.pause()
 	granted, err := c.kit.a.Extend(c.ctx, c.extension(target, s.Lease, s.Lease.ExpiresAt.Add(time.Hour)))
 	c.failIf(err != nil, "extend: %v", err)
 	seen := c.get(c.kit.b, target)

@@ -61,7 +61,7 @@ type Suite struct {
 
 // Limits are the limits that the rules try.
 type Limits struct {
-	CPUs   float64 // default 0.2
+	CPUs   float64 // default 0.1
 	Memory int64   // bytes; default 256 MiB
 	Pids   int64   // default 64
 	Disk   int64   // bytes; default 32 MiB
@@ -125,7 +125,7 @@ func (s Suite) complete() (Suite, error) {
 		s.Clock = machineClock{}
 	}
 	s.Limits = Limits{
-		CPUs: cmp.Or(s.Limits.CPUs, 0.2), Memory: cmp.Or(s.Limits.Memory, 256<<20),
+		CPUs: cmp.Or(s.Limits.CPUs, 0.1), Memory: cmp.Or(s.Limits.Memory, 256<<20),
 		Pids: cmp.Or(s.Limits.Pids, 64), Disk: cmp.Or(s.Limits.Disk, 32<<20),
 	}
 	s.Timing = Timing{

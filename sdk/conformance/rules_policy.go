@@ -18,18 +18,18 @@ import (
 )
 
 func policyRules() []Rule {
-	egress := func(name string, feature sdk.Feature, path string, network sdk.Network) Rule {
+	egress := func(name string, feature sdk.Feature, network sdk.Network) Rule {
 		return Rule{
 			ID: "network/" + name, Title: "network." + describe(network) + " is accepted where it is claimed, and refused where not", about: []sdk.Feature{feature},
-			try: func(c *check) { c.accepted(feature, path, func(p *sdk.Profile) { p.Network = &network }) },
+			try: func(c *check) { c.accepted(feature, "network", func(p *sdk.Profile) { p.Network = &network }) },
 		}
 	}
 	return []Rule{
-		egress("none", sdk.FeatureEgressNone, "network", sdk.Network{Egress: sdk.EgressNone}),
-		egress("deny", sdk.FeatureEgressDeny, "network", sdk.Network{Egress: sdk.EgressDeny}),
-		egress("allow_cidr", sdk.FeatureEgressCIDR, "network", sdk.Network{Egress: sdk.EgressDeny, Allow: []string{"192.0.2.0/24:443"}}),
-		egress("allow_domain", sdk.FeatureEgressDomain, "network", sdk.Network{Egress: sdk.EgressDeny, Allow: []string{"allowed.example:443"}}),
-		egress("open", sdk.FeatureEgressOpen, "network", sdk.Network{Egress: sdk.EgressOpen}),
+		egress("none", sdk.FeatureEgressNone, sdk.Network{Egress: sdk.EgressNone}),
+		egress("deny", sdk.FeatureEgressDeny, sdk.Network{Egress: sdk.EgressDeny}),
+		egress("allow_cidr", sdk.FeatureEgressCIDR, sdk.Network{Egress: sdk.EgressDeny, Allow: []string{"192.0.2.0/24:443"}}),
+		egress("allow_domain", sdk.FeatureEgressDomain, sdk.Network{Egress: sdk.EgressDeny, Allow: []string{"allowed.example:443"}}),
+		egress("open", sdk.FeatureEgressOpen, sdk.Network{Egress: sdk.EgressOpen}),
 		{ID: "image/reference", Title: "an image by reference is refused where it is not claimed", about: []sdk.Feature{sdk.FeatureImagePull}, try: imageReference},
 		{ID: "image/file", Title: "an image by path is taken where it is claimed, and refused where not", about: []sdk.Feature{sdk.FeatureImageFile}, try: imageFile},
 		{ID: "image/host_root", Title: "a sandbox is made without an image where that is claimed, and refused where not", about: []sdk.Feature{sdk.FeatureHostRoot}, try: imageHostRoot},

@@ -81,9 +81,14 @@ const (
 	FeaturePorts                 Feature = "ports"
 	FeatureLogs                  Feature = "logs"
 	FeatureCredentialIsolation   Feature = "credential_isolation"
-	FeatureHostRoot              Feature = "host_root"  // a root filesystem without an image
-	FeatureImageFile             Feature = "image_file" // an image by path
-	FeatureImagePull             Feature = "image_pull" // an image by reference
+	FeatureHostRoot              Feature = "host_root"   // a root filesystem without an image
+	FeatureImageFile             Feature = "image_file"  // an image by path
+	FeatureImagePull             Feature = "image_pull"  // an image by reference
+	FeatureImageBuild            Feature = "image_build" // an image from a build context
+	FeatureCompose               Feature = "compose"     // a Compose project
+	FeatureMachine               Feature = "machine"     // a virtual machine image
+	FeatureTemplate              Feature = "template"    // a template of the backend's own
+	FeatureRuntime               Feature = "runtime"     // a runtime by name
 )
 
 // Features returns every feature in the order of the documentation.
@@ -97,6 +102,7 @@ func Features() []Feature {
 		FeatureFilesystemSnapshot, FeatureMemorySnapshot, FeatureSnapshotLeavesRunning, FeatureRestore, FeatureFork,
 		FeaturePortableSnapshot, FeaturePause, FeatureExec, FeatureFiles, FeaturePorts, FeatureLogs,
 		FeatureCredentialIsolation, FeatureHostRoot, FeatureImageFile, FeatureImagePull,
+		FeatureImageBuild, FeatureCompose, FeatureMachine, FeatureTemplate, FeatureRuntime,
 	}
 }
 

@@ -175,6 +175,20 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
+func TestEverySourceIsARequirement(t *testing.T) {
+	for path, p := range map[string]sdk.Profile{
+		"build":    {Build: &sdk.BuildSource{Context: "."}},
+		"compose":  {Compose: &sdk.ComposeSpec{Files: []string{"a.yml"}}},
+		"machine":  {Machine: &sdk.MachineSpec{Image: "a.qcow2"}},
+		"template": {Template: "base"},
+		"runtime":  {Runtime: "kata"},
+	} {
+		if !slices.ContainsFunc(Requirements(p), func(r Requirement) bool { return r.Path == path }) {
+			t.Errorf("%s asks for nothing", path)
+		}
+	}
+}
+
 func TestCheckRequirements(t *testing.T) {
 	need := []Requirement{{Path: "limits.memory", Feature: sdk.FeatureMemoryLimit, Class: sdk.ClassBestEffort}}
 	for name, c := range map[string]struct {

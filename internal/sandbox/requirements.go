@@ -33,8 +33,19 @@ func Requirements(p sdk.Profile) []Requirement {
 		need("image", sdk.FeatureImageFile)
 	case p.Image != "":
 		need("image", sdk.FeatureImagePull)
-	case p.Build == nil && p.Compose == nil && p.Machine == nil && p.Template == "":
+	case p.Build != nil:
+		need("build", sdk.FeatureImageBuild)
+	case p.Compose != nil:
+		need("compose", sdk.FeatureCompose)
+	case p.Machine != nil:
+		need("machine", sdk.FeatureMachine)
+	case p.Template != "":
+		need("template", sdk.FeatureTemplate)
+	default:
 		need("image", sdk.FeatureHostRoot)
+	}
+	if p.Runtime != "" {
+		need("runtime", sdk.FeatureRuntime)
 	}
 	if l := p.Limits; l != nil {
 		if l.CPUs > 0 {

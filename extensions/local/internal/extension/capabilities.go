@@ -53,5 +53,10 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeatureHostRoot:              machine("this machine's programs and libraries, by allow-list"),
 		sdk.FeatureImageFile:             enforced("an OCI layout, a docker save archive or a root filesystem tar, by path"),
 		sdk.FeatureImagePull:             unsupported("images are taken by path, not pulled"),
+		sdk.FeatureImageBuild:            unsupported("images are taken by path, not built"),
+		sdk.FeatureCompose:               unsupported("a sandbox is one root filesystem"),
+		sdk.FeatureMachine:               unsupported("a sandbox is no virtual machine"),
+		sdk.FeatureTemplate:              unsupported("there are no templates"),
+		sdk.FeatureRuntime:               unsupported("the runtime is always gVisor; leave it out"),
 	}
 }

@@ -102,8 +102,8 @@ func (e *Extension) validateCreate(opts sdk.CreateOptions) error {
 	if opts.OnExpiry != "" && opts.OnExpiry != sdk.OnExpiryDestroy {
 		return sdk.Unsupported("on_expiry", "the local backend can destroy at the deadline, not %q", clip(string(opts.OnExpiry)))
 	}
-	if p.Runtime != "" && p.Runtime != "gvisor" && p.Runtime != "runsc" {
-		return sdk.Unsupported("runtime", "the local backend has gvisor, not %q", clip(p.Runtime))
+	if p.Runtime != "" {
+		return sdk.Unsupported("runtime", "the runtime of the local backend is always gVisor; leave %q out", clip(p.Runtime))
 	}
 	switch egress(p) {
 	case sdk.EgressNone, sdk.EgressOpen:

@@ -7,7 +7,7 @@
 // directory and leaves nothing behind, not even when it is interrupted.
 //
 //	go run ./tools/quickstart        # what `make quickstart` does
-//	go run ./tools/quickstart -keep  # leaves the directory, to go on by hand
+//	go run ./tools/quickstart -keep  # destroys nothing, and says how to go on by hand
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -34,7 +35,7 @@ const fleet = "quickstart"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	keep := flag.Bool("keep", false, "leave the sandboxes and the directory")
+	keep := flag.Bool("keep", false, "leave the sandboxes, the snapshot and the directory, to go on by hand")
 	flag.Parse()
 	if err := run(ctx, *keep); err != nil {
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
@@ -74,7 +75,7 @@ func run(ctx context.Context, keep bool) (err error) {
 	t := &tour{Workspace: space, sandboxer: filepath.Join(root, "bin", repo.CLI.Name), out: os.Stdout, begin: begin}
 	defer func() {
 		if keep {
-			fmt.Printf("\nKept, as asked: %s. Its sandboxes end by themselves.\n", scratch)
+			t.kept(root, scratch)
 			return
 		}
 		err = errors.Join(err, t.cleanUp(scratch))
@@ -86,21 +87,28 @@ func run(ctx context.Context, keep bool) (err error) {
 	if err := os.WriteFile(filepath.Join(space.Dir, "main.tf"), config, 0o600); err != nil {
 		return err
 	}
-	if err := t.all(ctx); err != nil {
-		if ctx.Err() != nil {
+	if err := t.all(ctx, keep); err != nil {
+		switch {
+		case ctx.Err() != nil && keep:
+			return errors.New("interrupted")
+		case ctx.Err() != nil:
 			return errors.New("interrupted; what it had made is removed")
 		}
 		return err
 	}
-	t.farewell(root)
+	if !keep {
+		t.farewell(root)
+	}
 	return nil
 }
 
-// all is the tour.
-func (t *tour) all(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{
-		t.declare, t.use, t.fork, t.extend, t.expire, t.destroy,
-	} {
+// all is the tour; without its end when what it makes is kept.
+func (t *tour) all(ctx context.Context, keep bool) error {
+	steps := []func(context.Context) error{t.declare, t.use, t.fork, t.extend, t.expire}
+	if !keep {
+		steps = append(steps, t.destroy)
+	}
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -270,7 +278,26 @@ Done in %.0f s. How to go on:
    export PATH=%s:$PATH
    sandboxer create --profile shell --ttl 10m     # without Terraform
    sandboxer profile list                         # what ships in the binary
-   go run ./tools/quickstart -keep                # leaves the workspace to play with
-   docs/guides/                                   # CI, TTL and reaping, profiles, guarantees, security
+   go run ./tools/quickstart -keep                # the same without the destroy, to go on by hand
+   docs/guides/                                   # command line, configuration, CI, profiles, security
 `, time.Since(t.begin).Seconds(), filepath.Join(root, "bin"))
+}
+
+// kept says how to go on with what was left.
+func (t *tour) kept(root, scratch string) {
+	terraform := t.CLI
+	if found, err := exec.LookPath(filepath.Base(t.CLI)); err == nil && found == t.CLI {
+		terraform = filepath.Base(t.CLI)
+	}
+	fmt.Fprintf(t.out, `
+Kept: the sandboxes until their deadlines, the snapshot for an hour, and the directory %[1]s. How to go on:
+   export PATH=%[2]s:$PATH
+   export TF_CLI_CONFIG_FILE=%[3]s
+   export SANDBOXER_STATE_DIR=%[4]s
+   export SANDBOXER_FLEET=%[5]s
+   cd %[6]s
+   sandboxer list
+   %[7]s apply -var=forks=3      # removes the short-lived one
+   %[7]s destroy -var=forks=3    # removes all of it; then: rm -rf %[1]s
+`, scratch, filepath.Join(root, "bin"), filepath.Join(scratch, "terraform.rc"), t.StateDir(), fleet, t.Dir, terraform)
 }

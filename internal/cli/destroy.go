@@ -25,6 +25,7 @@ type destroyed struct {
 func (a *app) destroyCommand() *cobra.Command {
 	var opts lifecycle.DestroyOptions
 	var selection lifecycle.ListOptions
+	var made madeFor
 	var all, dryRun bool
 	var labels pairsFlag
 	cmd := &cobra.Command{
@@ -32,10 +33,10 @@ func (a *app) destroyCommand() *cobra.Command {
 		Short: "Remove sandboxes",
 		Long: "Remove sandboxes, from whatever status, and end when their absence was observed. Removing what is not there succeeds; " +
 			"what could not be removed is named, and the exit code is 3.\n\n" +
-			"--all removes every sandbox of the fleet, or those that --owner, --profile and --label leave of them.",
+			"--all removes every sandbox of the fleet, or those that --owner, --profile, --task, --run and --label leave of them.",
 		Example: "  sandboxer destroy sbx-0123456789abcdefghij\n  sandboxer destroy --all --owner payments --dry-run",
 		Args: func(cmd *cobra.Command, args []string) error {
-			for _, filter := range []string{"owner", "profile", "label", "dry-run"} {
+			for _, filter := range []string{"owner", "profile", "task", "run", "label", "dry-run"} {
 				if !all && cmd.Flags().Changed(filter) {
 					return usage("--%s goes with --all", filter)
 				}
@@ -55,9 +56,10 @@ func (a *app) destroyCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				list.Sandboxes = made.of(list.Sandboxes)
 				a.noteIncomplete(list.Unreachable, list.Unreadable)
 				if dryRun {
-					return a.printSandboxes(list.Sandboxes, runtime.Manager.Now())
+					return a.printSandboxes(list.Sandboxes, runtime, false)
 				}
 				ids := make([]string, len(list.Sandboxes))
 				for i, s := range list.Sandboxes {
@@ -79,6 +81,7 @@ func (a *app) destroyCommand() *cobra.Command {
 	flags.BoolVar(&dryRun, "dry-run", false, "with --all: only show what would be removed")
 	flags.StringVar(&selection.Owner, "owner", "", "with --all: only of the owner `NAME`")
 	flags.StringVar(&selection.Profile, "profile", "", "with --all: only of the profile `NAME`")
+	made.flags(cmd, "with --all: ")
 	flags.Var(&labels, "label", "with --all: only with this label, may be given several times")
 	flags.StringVar(&opts.Reason, "reason", "", "`TEXT` for the sandbox's log")
 	a.printsData(cmd)

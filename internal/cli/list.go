@@ -18,8 +18,9 @@ import (
 func (a *app) listCommand() *cobra.Command {
 	var opts lifecycle.ListOptions
 	var status []string
+	var made madeFor
 	var labels pairsFlag
-	var quiet bool
+	var quiet, wide bool
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -39,6 +40,7 @@ func (a *app) listCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				result.Sandboxes = made.of(result.Sandboxes)
 				a.noteIncomplete(result.Unreachable, result.Unreadable)
 				if quiet {
 					for _, s := range result.Sandboxes {
@@ -46,7 +48,7 @@ func (a *app) listCommand() *cobra.Command {
 							return err
 						}
 					}
-				} else if err := a.printSandboxes(result.Sandboxes, runtime.Manager.Now()); err != nil {
+				} else if err := a.printSandboxes(result.Sandboxes, runtime, wide); err != nil {
 					return err
 				}
 				if opts.Backend != "" && len(result.Unreachable) > 0 {
@@ -61,11 +63,29 @@ func (a *app) listCommand() *cobra.Command {
 	flags.StringSliceVar(&status, "status", nil, "only of this `STATUS`, may be given several times")
 	flags.StringVar(&opts.Owner, "owner", "", "only of the owner `NAME`")
 	flags.StringVar(&opts.Profile, "profile", "", "only of the profile `NAME`")
+	made.flags(cmd, "")
 	flags.Var(&labels, "label", "only with this label, may be given several times")
 	flags.BoolVarP(&opts.Closed, "all", "a", false, "also those that are destroyed, as long as their log is kept")
 	flags.BoolVarP(&quiet, "quiet", "q", false, "print nothing but the ids")
+	flags.BoolVarP(&wide, "wide", "w", false, "the table also shows the run, which is often a long URL")
 	a.printsData(cmd)
 	return cmd
+}
+
+// madeFor selects sandboxes by what they were made for. Empty selects all.
+type madeFor struct{ task, run string }
+
+// flags gives a command the flags of the selection.
+func (f *madeFor) flags(cmd *cobra.Command, goesWith string) {
+	cmd.Flags().StringVar(&f.task, "task", "", goesWith+"only those made for exactly this `TEXT`")
+	cmd.Flags().StringVar(&f.run, "run", "", goesWith+"only those made by the run of exactly this `URL` or id")
+}
+
+// of returns the sandboxes that the selection leaves.
+func (f *madeFor) of(list []lifecycle.Sandbox) []lifecycle.Sandbox {
+	return slices.DeleteFunc(list, func(s lifecycle.Sandbox) bool {
+		return f.task != "" && s.Task != f.task || f.run != "" && s.Run != f.run
+	})
 }
 
 func statuses(names []string) ([]sdk.Status, error) {

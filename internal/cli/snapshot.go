@@ -90,7 +90,7 @@ func (a *app) snapshotListCommand() *cobra.Command {
 					return err
 				}
 				a.noteIncomplete(result.Unreachable, nil)
-				if err := a.printSnapshots(result.Snapshots, runtime.Manager.Now()); err != nil {
+				if err := a.printSnapshots(result.Snapshots, runtime); err != nil {
 					return err
 				}
 				if opts.Backend != "" && len(result.Unreachable) > 0 {

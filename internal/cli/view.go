@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
@@ -41,10 +42,19 @@ func (a *app) printSandbox(s lifecycle.Sandbox, now time.Time) error {
 }
 
 // printSandboxes prints a listing.
-func (a *app) printSandboxes(list []lifecycle.Sandbox, now time.Time) error {
+func (a *app) printSandboxes(list []lifecycle.Sandbox, runtime *config.Runtime, wide bool) error {
+	now := runtime.Manager.Now()
+	a.noteNothing(len(list), runtime)
 	rows := [][]string{{"ID", "STATUS", "PROFILE", "BACKEND", "EXPIRES", "OWNER", "TASK"}}
+	if wide {
+		rows[0] = append(rows[0], "RUN")
+	}
 	for _, s := range list {
-		rows = append(rows, []string{s.ID, statusOf(s), s.Profile, s.Backend, when(s.ExpiresAt, now), s.Owner, s.Task})
+		row := []string{s.ID, statusOf(s), s.Profile, s.Backend, when(s.ExpiresAt, now), s.Owner, s.Task}
+		if wide {
+			row = append(row, s.Run)
+		}
+		rows = append(rows, row)
 	}
 	return a.print(list, rows)
 }
@@ -92,12 +102,22 @@ func (a *app) printSnapshot(s lifecycle.Snapshot, now time.Time) error {
 }
 
 // printSnapshots prints a listing of snapshots.
-func (a *app) printSnapshots(list []lifecycle.Snapshot, now time.Time) error {
+func (a *app) printSnapshots(list []lifecycle.Snapshot, runtime *config.Runtime) error {
+	now := runtime.Manager.Now()
+	a.noteNothing(len(list), runtime)
 	rows := [][]string{{"ID", "KIND", "SANDBOX", "PROFILE", "BACKEND", "SIZE", "EXPIRES"}}
 	for _, s := range list {
 		rows = append(rows, []string{s.ID, string(s.Kind), s.SandboxID, s.Profile, s.Backend, sizeOf(s.Size), when(s.ExpiresAt, now)})
 	}
 	return a.print(list, rows)
+}
+
+// noteNothing says of an empty table which fleet it is of: whoever misses
+// something often looks into another one.
+func (a *app) noteNothing(length int, runtime *config.Runtime) {
+	if length == 0 && a.format == formatTable {
+		a.note("fleet %q: nothing (another fleet: --fleet)", runtime.Manager.Fleet())
+	}
 }
 
 // noteIncomplete says what a listing could not see.

@@ -143,10 +143,7 @@ func (r *Registry) Open(ctx context.Context, name string) (sdk.Extension, error)
 	}
 	config, ok := r.opts.Backends[name]
 	if !ok {
-		return nil, &sdk.Error{
-			Kind: sdk.ErrInvalid, Path: "backend", Message: fmt.Sprintf("there is no backend %q", name),
-			Advice: fmt.Sprintf("configured are: %s", listing(r.Names())),
-		}
+		return nil, sdk.Invalid("backend", "there is no backend %.80q (configured: %s)", name, listing(r.Names()))
 	}
 	r.mu.Lock()
 	if r.closed {

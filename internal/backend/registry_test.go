@@ -94,7 +94,7 @@ func TestAWaiterGivesUpAloneAndTheStartGoesOn(t *testing.T) {
 func TestUnknownAndImpossibleNamesAreInvalid(t *testing.T) {
 	r := registry(t, nil)
 	_, err := r.Open(t.Context(), "nope")
-	isA(t, err, sdk.ErrInvalid, "nope", "configured are: b")
+	isA(t, err, sdk.ErrInvalid, "nope", "(configured: b)")
 	for _, name := range []string{"", "../x", "a/b", "A", "-x", "x.y", strings.Repeat("x", 64)} {
 		_, err := r.Describe(t.Context(), name)
 		isA(t, err, sdk.ErrInvalid)

@@ -121,6 +121,9 @@ func Merge(base, over Config) Config {
 // The default backend is the one that is named; else the only one that is
 // configured; else the platform's. Where several are configured and none is
 // named, it is the platform's when that is among them, and none otherwise.
+//
+// One that is named and not configured is a fault. The platform's is none
+// before somebody uses it: what needs no backend works without.
 func (c Config) Complete(getenv func(string) string) (Config, error) {
 	if c.Fleet == "" {
 		c.Fleet = DefaultFleet
@@ -132,7 +135,8 @@ func (c Config) Complete(getenv func(string) string) (Config, error) {
 		}
 		c.StateDir = dir
 	}
-	if c.Backend == "" {
+	named := c.Backend != ""
+	if !named {
 		names := slices.Sorted(maps.Keys(c.Backends))
 		switch platform := DefaultBackend(); {
 		case len(names) == 1:
@@ -142,21 +146,20 @@ func (c Config) Complete(getenv func(string) string) (Config, error) {
 		}
 	}
 	c = c.With(c.Backend)
-	if _, found := c.Backends[c.Backend]; c.Backend != "" && !found {
-		return c, sdk.Invalid("backend", "no backend %.80q is configured (there is: %s)", c.Backend, list(slices.Sorted(maps.Keys(c.Backends))))
+	if _, found := c.Backends[c.Backend]; named && !found {
+		return c, sdk.Invalid("backend", "there is no backend %.80q (configured: %s)", c.Backend, list(slices.Sorted(maps.Keys(c.Backends))))
 	}
 	return c, c.Validate()
 }
 
-// With returns the configuration with a backend of the given name. The name
-// of a known extension is a backend of it without any settings; another name
-// has to be configured, and changes nothing.
+// With returns the configuration with a backend of the given name. The
+// embedded one needs no settings and is there when it is named; another has to
+// be configured, and its name changes nothing.
 func (c Config) With(name string) Config {
-	extension, known := extensionOf(name)
-	if _, found := c.Backends[name]; found || !known {
+	if _, found := c.Backends[name]; found || name != ExtensionLocal {
 		return c
 	}
-	return Merge(c, Config{Backends: map[string]Backend{name: {Extension: extension}}})
+	return Merge(c, Config{Backends: map[string]Backend{name: {Extension: ExtensionLocal}}})
 }
 
 // The patterns are compiled when first used: Terraform starts the program

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/fault"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -203,7 +204,8 @@ func TestComplete(t *testing.T) {
 		{"one configured: that", Config{Backends: map[string]Backend{"a": docker}}, "a", ""},
 		{"several, none named: none", Config{Backends: map[string]Backend{"a": docker, "b": e2b}}, "", ""},
 		{"several with the platform's: that", Config{Backends: map[string]Backend{"a": docker, DefaultBackend(): {Extension: DefaultBackend()}}}, DefaultBackend(), ""},
-		{"a known extension's name: its backend", Config{Backend: "e2b", Backends: map[string]Backend{"a": docker}}, "e2b", ""},
+		{"the embedded one's name: its backend", Config{Backend: "local", Backends: map[string]Backend{"a": docker}}, "local", ""},
+		{"another extension's name that is not configured", Config{Backend: "e2b", Backends: map[string]Backend{"a": docker}}, "", "backend"},
 		{"an unknown name", Config{Backend: "x", Backends: map[string]Backend{"a": docker}}, "", "backend"},
 		{"an unknown name and nothing configured", Config{Backend: "x"}, "", "backend"},
 		{"default over maximum", Config{DefaultTTL: 2, MaxTTL: 1}, "", "default_ttl"},
@@ -222,10 +224,36 @@ func TestComplete(t *testing.T) {
 			if err != nil || got.Backend != c.backend || got.StateDir != "/home/ada/.local/state/sandboxer" {
 				t.Errorf("%+v, %v", got, err)
 			}
-			if _, found := got.Backends[got.Backend]; got.Backend != "" && !found {
+			if _, found := got.Backends[got.Backend]; got.Backend != "" && got.Backend != ExtensionDocker && !found {
 				t.Errorf("the default backend %q is not configured", got.Backend)
 			}
 		})
+	}
+}
+
+// A backend that is not there is told of in the same words, whoever misses it.
+func TestNoSuchBackend(t *testing.T) {
+	nothing := func(string) string { return "" }
+	given := Config{StateDir: t.TempDir(), Backends: map[string]Backend{"local": {Extension: "local"}}}
+	const want = `there is no backend "docker" (configured: local)`
+	named := given
+	named.Backend = "docker"
+	if _, err := named.Complete(nothing); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the configuration: %v", err)
+	}
+	runtime, err := Open(given.With("docker"), Options{Getenv: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runtime.Close()
+	if _, err := runtime.Registry.Open(t.Context(), "docker"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the registry: %v", err)
+	}
+	if _, err := runtime.Manager.BackendName("docker"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the default: %v", err)
+	}
+	if _, err := runtime.Manager.List(t.Context(), lifecycle.ListOptions{Backend: "docker"}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a listing: %v", err)
 	}
 }
 

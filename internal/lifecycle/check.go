@@ -84,9 +84,15 @@ func (m *Manager) BackendName(name string) (string, error) {
 		return "", &sdk.Error{Kind: sdk.ErrInvalid, Path: "backend", Message: "no backend is named and there is no default",
 			Advice: "name one of " + strings.Join(names, ", ")}
 	case !slices.Contains(names, name):
-		return "", sdk.Invalid("backend", "there is no backend %q (configured: %s)", name, strings.Join(names, ", "))
+		return "", noBackend(name, names)
 	}
 	return name, nil
+}
+
+// noBackend is the error for a name that is not configured, in the words of
+// package config.
+func noBackend(name string, names []string) error {
+	return sdk.Invalid("backend", "there is no backend %.80q (configured: %s)", name, cmp.Or(strings.Join(names, ", "), "none"))
 }
 
 // BackendNames returns the configured backends.

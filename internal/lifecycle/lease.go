@@ -111,7 +111,8 @@ func (m *Manager) change(ctx context.Context, id, backend string, c leaseChange)
 		return Sandbox{}, err
 	}
 	if at.record.Known() && !at.record.Open {
-		return viewRecord(at.record), sdk.Expired(at.record.Lease, "sandbox %s has ended: its status is %s", id, at.record.Status)
+		view := viewRecord(at.record)
+		return view, sdk.Expired(at.record.Lease, "sandbox %s has ended: its status is %s", id, view.Status)
 	}
 	ext, err := m.open(ctx, at.backend)
 	if err != nil {

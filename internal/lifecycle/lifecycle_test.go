@@ -276,6 +276,14 @@ func TestStatusOfWhatHasEnded(t *testing.T) {
 		if view, err := h.Get(t.Context(), made.ID, GetOptions{}); err != nil || view.Status != sdk.StatusExpired {
 			t.Errorf("its own ledger: %+v %v", view, err)
 		}
+		// What refuses it calls it the same.
+		const same = "its status is expired"
+		if _, err := h.Extend(t.Context(), made.ID, ExtendOptions{By: time.Hour}); !errors.Is(err, sdk.ErrExpired) || !strings.Contains(err.Error(), same) {
+			t.Errorf("extend: %v", err)
+		}
+		if _, err := h.Exec(t.Context(), made.ID, ExecOptions{Command: []string{"true"}}); !errors.Is(err, sdk.ErrNotFound) || !strings.Contains(err.Error(), same) {
+			t.Errorf("exec: %v", err)
+		}
 		view, err := other.Get(t.Context(), made.ID, GetOptions{Backend: "cloud", ExpiresAt: made.ExpiresAt})
 		if err != nil || view.Status != sdk.StatusExpired {
 			t.Errorf("another ledger: %+v %v", view, err)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/ledger"
@@ -133,7 +132,7 @@ func (m *Manager) List(ctx context.Context, opts ListOptions) (ListResult, error
 	names := m.backends.Names()
 	if opts.Backend != "" {
 		if !slices.Contains(names, opts.Backend) {
-			return ListResult{}, sdk.Invalid("backend", "there is no backend %q (configured: %s)", opts.Backend, strings.Join(names, ", "))
+			return ListResult{}, noBackend(opts.Backend, names)
 		}
 		names = []string{opts.Backend}
 	}

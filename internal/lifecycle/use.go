@@ -20,7 +20,7 @@ func (m *Manager) using(ctx context.Context, id, backend string) (sdk.Extension,
 		return nil, at, err
 	}
 	if at.record.Known() && !at.record.Open {
-		return nil, at, sdk.Errorf(sdk.ErrNotFound, "sandbox %s has ended: its status is %s%s", id, at.record.Status, because(at.record.Reason))
+		return nil, at, sdk.Errorf(sdk.ErrNotFound, "sandbox %s has ended: its status is %s%s", id, viewRecord(at.record).Status, because(at.record.Reason))
 	}
 	ext, err := m.open(ctx, at.backend)
 	return ext, at, err

@@ -80,7 +80,11 @@ func (c *checker) fixedObject(n *node, v *value, path string) any {
 		at := join(path, m.key)
 		inner, ok := known[m.key]
 		if !ok {
-			c.add(m.at, at, "no such attribute%s", fault.DidYouMean(m.key, n.names()))
+			said := "no such attribute" + fault.DidYouMean(m.key, n.names())
+			if n.unknown != nil {
+				said = n.unknown(m.key)
+			}
+			c.add(m.at, at, "%s", said)
 			continue
 		}
 		if element := c.value(inner, m.value, at); element != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -23,6 +24,9 @@ type node struct {
 	// rules are the semantic rules of package sandbox in JSON Schema's words,
 	// as far as it has words for them. Parsing does not read them.
 	rules map[string]any
+	// unknown says that there is no key of a name, where that needs words of
+	// its own.
+	unknown func(key string) string
 }
 
 // field is one key of an object, in the order of the documentation.
@@ -118,13 +122,13 @@ func makeDocument() *node {
 		field{"description", text("What the profile is for, in a sentence or two.")},
 
 		field{"image", text("Image to make it from: a reference, or the path of an OCI layout, an archive or a root filesystem tar. A path is absolute or begins with `./` or `../`, and is relative to the file of the profile. Without any of `image`, `build`, `compose`, `machine` and `template`, the backend's own root is used.")},
-		field{"build", object("Image to build and make it from.",
+		field{"build", object("Image to build and make it from. Not on `local`.",
 			field{"context", needed(text("Directory that is built, relative to the file of the profile.", map[string]any{"minLength": 1}))},
 			field{"dockerfile", text("Name of the Dockerfile in the context. Default: `Dockerfile`.")},
 			field{"args", textMap("Build arguments by name.", "")},
 			field{"target", text("Stage that is built. Default: the last.")},
 		)},
-		field{"compose", object("Compose project to make it from.",
+		field{"compose", object("Compose project to make it from. Not on `local`.",
 			field{"files", func() node {
 				n := needed(texts("Compose files, relative to the file of the profile."))
 				n.rules = map[string]any{"minItems": 1}
@@ -133,13 +137,13 @@ func makeDocument() *node {
 			field{"profiles", texts("Compose profiles to enable.")},
 			field{"services", texts("Services to start. Default: all.")},
 		)},
-		field{"machine", object("Virtual machine image to make it from.",
+		field{"machine", object("Virtual machine image to make it from. Not on `local`.",
 			field{"image", needed(text("Path of the machine image, relative to the file of the profile.", map[string]any{"minLength": 1}))},
 			field{"format", text("Format of the image. Default: detected.")},
 		)},
-		field{"template", text("Name of a template of the backend to make it from.")},
+		field{"template", text("Name of a template of the backend to make it from. Not on `local`.")},
 
-		field{"command", command("Main process: program and arguments. Without one, the sandbox idles.")},
+		field{"command", command("Main process: program and arguments. Without one, the sandbox idles. A sandbox goes on when its command ends; set `ready` to find out.")},
 		field{"workdir", text("Working directory, absolute.", optional(pathRule))},
 		field{"user", text("User to run as: a name, a uid, or uid:gid.", optional(userRule))},
 		field{"env", textMap("Environment variables by name.", envRule)},
@@ -159,19 +163,19 @@ func makeDocument() *node {
 			return node{is: kindObject, description: "TCP ports that the sandbox serves, by name. Each appears in `endpoints`.", keys: portRule, elements: &port}
 		}()},
 		field{"publish", text("Where ports are published: `loopback` or `host`. Default: `loopback`.", oneOf("loopback", "host"))},
-		field{"runtime", text("Runtime of the backend to use, where it has several.", optional(runtimeRule))},
+		field{"runtime", text("Runtime of the backend to use, where it has several. Not on `local`.", optional(runtimeRule))},
 		field{"limits", object("Bounds. What is set must be enforced by the backend, or the profile is refused there.",
 			field{"cpus", node{is: kindNumber, description: "Processors, fractions allowed.", rules: map[string]any{"anyOf": []any{
 				map[string]any{"const": 0}, map[string]any{"minimum": 0.01, "maximum": 4096},
 			}}}},
-			field{"memory", size("Memory")},
-			field{"pids", node{is: kindInteger, description: "Processes and threads.", rules: map[string]any{"minimum": 0, "maximum": 4 << 20}}},
+			field{"memory", size("Memory; on `local` about 40 MB of it are the runtime's own, and going over it ends the whole sandbox, which is then lost")},
+			field{"pids", node{is: kindInteger, description: "Processes and threads. Not on `local`.", rules: map[string]any{"minimum": 0, "maximum": 4 << 20}}},
 			field{"disk", size("Space that the sandbox may write")},
 			field{"wall", duration("Longest life, whatever is extended")},
 		)},
 		field{"network", node{is: kindObject, description: "Network policy.", fields: []field{
 			{"egress", text("What the sandbox may reach: `none` (no network at all), `deny` (nothing but `allow`), `open`. Default: `none`.", oneOf(sdk.EgressDeny, sdk.EgressOpen, sdk.EgressNone))},
-			{"allow", texts("What may be reached with `egress = \"deny\"`: `host:port`, `CIDR:port`, `*.domain:port`; without a port, all ports.")},
+			{"allow", texts("What may be reached with `egress = \"deny\"`: `host:port`, `CIDR:port`, `*.domain:port`; without a port, all ports. Not on `local`.")},
 		}, rules: map[string]any{
 			"if":   map[string]any{"properties": map[string]any{"allow": map[string]any{"type": "array", "minItems": 1}}, "required": []string{"allow"}},
 			"then": map[string]any{"properties": map[string]any{"egress": map[string]any{"const": sdk.EgressDeny}}, "required": []string{"egress"}},
@@ -184,14 +188,14 @@ func makeDocument() *node {
 			{"tcp", object("Ready when a connection is accepted.", field{"port", needed(tcpPort("Port in the sandbox."))})},
 			{"exec", command("Ready when this command exits with 0.")},
 			{"log", text("Ready when a line of the main process's output matches this regular expression.")},
-			{"timeout", duration("How long to wait; longer means that the sandbox has failed")},
+			{"timeout", duration("How long to wait, 60s by default; when it is over, the create fails and removes the sandbox, or keeps it with `on_failed`")},
 		}, rules: map[string]any{"oneOf": []any{isSet("http", nil), isSet("tcp", nil), isSet("exec", map[string]any{"type": "array", "minItems": 1}), isSet("log", map[string]any{"type": "string", "minLength": 1})}}}},
 		field{"ttl", object("How long sandboxes of the profile live.",
 			field{"default", duration("Life of a sandbox whose creator names none")},
 			field{"max", duration("Longest life, extensions included")},
 			field{"exempt", text("Reason why the installation's maximum does not hold for this profile. It is shown wherever the sandbox is.")},
 		)},
-		field{"on_expiry", text("What happens at the deadline: `destroy`, `snapshot` (then destroy) or `pause`. Default: `destroy`.",
+		field{"on_expiry", text("What happens at the deadline: `destroy`, `snapshot` (then destroy) or `pause`. Default: `destroy`, the only one on `local`.",
 			oneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause)))},
 		field{"requires", requires()},
 		field{"labels", textMap("Labels of every sandbox of the profile. Keys that begin with `"+sdk.LabelPrefix+"` are reserved.", labelRule)},
@@ -208,7 +212,7 @@ func isSet(key string, shape map[string]any) map[string]any {
 }
 
 func requires() node {
-	n := node{is: kindObject, description: "Guarantees that a backend must give: the least class by feature."}
+	n := node{is: kindObject, description: "Guarantees that a backend must give: the least class by feature.", unknown: sandbox.UnknownFeature}
 	for _, feature := range sdk.Features() {
 		n.fields = append(n.fields, field{string(feature), text("Least class of the feature `"+string(feature)+"`.", map[string]any{"enum": []string{
 			string(sdk.ClassEnforced), string(sdk.ClassBestEffort), string(sdk.ClassEmulated), string(sdk.ClassUnverifiable),

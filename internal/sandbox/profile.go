@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/fault"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -81,11 +82,10 @@ func ValidateProfile(p sdk.Profile) []Problem {
 	default:
 		found.add("on_expiry", "%q is not one of destroy, snapshot, pause", clip(string(p.OnExpiry)))
 	}
-	known := sdk.Features()
 	for feature, class := range p.Requires {
 		at := "requires." + clip(string(feature))
-		if !slices.Contains(known, feature) {
-			found.add(at, "no such feature (the features are listed by `sandboxer extension describe`)")
+		if !slices.Contains(sdk.Features(), feature) {
+			found.add(at, "%s", UnknownFeature(string(feature)))
 		}
 		if !class.Valid() || class == sdk.ClassUnsupported {
 			found.add(at, "%q is not one of enforced, best_effort, emulated, unverifiable", clip(string(class)))
@@ -94,6 +94,15 @@ func ValidateProfile(p sdk.Profile) []Problem {
 	found = append(found, ValidateLabels("labels", p.Labels)...)
 	slices.SortStableFunc(found, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
 	return found
+}
+
+// UnknownFeature says that there is no feature of a name, and which there are.
+func UnknownFeature(name string) string {
+	var known []string
+	for _, feature := range sdk.Features() {
+		known = append(known, string(feature))
+	}
+	return "no such feature" + fault.DidYouMean(name, known) + "; `sandboxer extension describe local` lists the features"
 }
 
 // ValidateLabels returns the faults of user labels.

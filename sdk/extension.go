@@ -228,6 +228,10 @@ type ListResult struct {
 	// Incomplete says why the listing may lack something; empty when it is
 	// complete. An incomplete listing never proves absence.
 	Incomplete string
+	// Unreadable are the ids of objects that are there and can't be told
+	// about, whatever their fleet: their absence is not proven, everything
+	// else's is.
+	Unreadable []string
 }
 
 // ExtendOptions are the options of [Extension.Extend].

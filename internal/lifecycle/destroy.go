@@ -174,7 +174,7 @@ func (m *Manager) awaitGone(ctx context.Context, ext sdk.Extension, at place) er
 		if err != nil {
 			return fmt.Errorf("its absence could not be observed: %w", err)
 		}
-		if _, listed := list.byID[at.id]; listed {
+		if _, listed := list.byID[at.id]; listed || list.unreadable[at.id] {
 			still = errors.New("the backend's listing still shows it")
 			continue
 		}

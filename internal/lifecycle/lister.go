@@ -41,6 +41,8 @@ type listing struct {
 	all   []sdk.Sandbox
 	// incomplete is why the listing proves no absence; empty when it does.
 	incomplete string
+	// unreadable are there, and the backend can't tell about them.
+	unreadable map[string]bool
 	err        error
 }
 
@@ -103,6 +105,10 @@ func (l *lister) start(ctx context.Context) {
 		result, err := l.list(ctx)
 		running.err = err
 		running.all, running.incomplete = result.Sandboxes, result.Incomplete
+		running.unreadable = make(map[string]bool, len(result.Unreadable))
+		for _, id := range result.Unreadable {
+			running.unreadable[id] = true
+		}
 		running.byID = make(map[string]sdk.Sandbox, len(result.Sandboxes))
 		for _, s := range result.Sandboxes {
 			running.byID[s.ID] = s

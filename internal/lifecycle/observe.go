@@ -177,7 +177,13 @@ func (m *Manager) unlisted(record ledger.Record, listings map[string]*listing, u
 	if !record.Open {
 		return viewRecord(record), closed
 	}
-	if list, asked := listings[record.Backend]; asked && list.incomplete == "" {
+	list, asked := listings[record.Backend]
+	if asked && list.unreadable[record.ID] {
+		view := viewRecord(record)
+		view.Unreachable = "it is there, and the backend can't read its own record of it"
+		return view, true
+	}
+	if asked && list.incomplete == "" {
 		view, err := m.ended(place{id: record.ID, backend: record.Backend, record: record, expiresAt: record.Lease.ExpiresAt})
 		return view, err == nil
 	}

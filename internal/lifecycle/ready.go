@@ -41,7 +41,7 @@ func (m *Manager) bringUp(ctx context.Context, at place, plan createPlan) error 
 	}
 	budget := m.readyBudget(plan.profile)
 	starting, cancel := context.WithTimeout(ctx, budget)
-	running, err := m.awaitRunning(starting, ext, at)
+	running, err := m.awaitRunning(starting, at)
 	cancel()
 	if err != nil {
 		return m.withLogs(ctx, ext, at, budgetError(ctx, err, "it did not start", budget))
@@ -73,19 +73,34 @@ func budgetError(ctx context.Context, err error, what string, budget time.Durati
 	return err
 }
 
-// awaitRunning waits until the backend says that the sandbox runs.
-func (m *Manager) awaitRunning(ctx context.Context, ext sdk.Extension, at place) (sdk.Sandbox, error) {
-	for {
-		got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
+// look asks for a sandbox once. An extension that died is started anew once:
+// the sandbox does not depend on it.
+func (m *Manager) look(ctx context.Context, at place) (sdk.Sandbox, error) {
+	for again := false; ; again = true {
+		ext, err := m.open(ctx, at.backend)
 		if err != nil {
 			return sdk.Sandbox{}, err
 		}
-		switch got.Sandbox.Status {
+		got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
+		if again || !errors.Is(err, sdk.ErrCrashed) {
+			return got.Sandbox, err
+		}
+	}
+}
+
+// awaitRunning waits until the backend says that the sandbox runs.
+func (m *Manager) awaitRunning(ctx context.Context, at place) (sdk.Sandbox, error) {
+	for {
+		got, err := m.look(ctx, at)
+		if err != nil {
+			return sdk.Sandbox{}, err
+		}
+		switch got.Status {
 		case sdk.StatusReady:
-			return got.Sandbox, nil
+			return got, nil
 		case sdk.StatusCreating:
 		default:
-			return sdk.Sandbox{}, fmt.Errorf("its status is %s%s", got.Sandbox.Status, because(got.Sandbox.Reason))
+			return sdk.Sandbox{}, fmt.Errorf("its status is %s%s", got.Status, because(got.Reason))
 		}
 		if err := m.clock.Sleep(ctx, pollEvery); err != nil {
 			return sdk.Sandbox{}, err
@@ -98,7 +113,7 @@ func (m *Manager) awaitReadiness(ctx context.Context, ext sdk.Extension, at plac
 	budget := m.readyBudget(found.Profile)
 	checking, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
-	if err := m.awaitReady(checking, ext, at, found.Profile, found.Endpoints); err != nil {
+	if err := m.awaitReady(checking, at, found.Profile, found.Endpoints); err != nil {
 		return m.withLogs(ctx, ext, at, budgetError(ctx, err, "the readiness check did not pass", budget))
 	}
 	return nil
@@ -136,15 +151,19 @@ func (m *Manager) setup(ctx context.Context, ext sdk.Extension, at place, steps 
 }
 
 // awaitReady repeats the readiness check until it passes.
-func (m *Manager) awaitReady(ctx context.Context, ext sdk.Extension, at place, p sdk.Profile, endpoints map[string]string) error {
-	check, err := m.readyCheck(ext, at, p, endpoints)
-	if err != nil {
-		return err
-	}
+func (m *Manager) awaitReady(ctx context.Context, at place, p sdk.Profile, endpoints map[string]string) error {
 	var last error
 	for {
-		look, cancel := context.WithTimeout(ctx, checkBudget)
-		err := check(look)
+		ext, err := m.open(ctx, at.backend)
+		if err != nil {
+			return err
+		}
+		check, err := m.readyCheck(ext, at, p, endpoints)
+		if err != nil {
+			return err
+		}
+		looking, cancel := context.WithTimeout(ctx, checkBudget)
+		err = check(looking)
 		cancel()
 		if err == nil {
 			return nil
@@ -159,8 +178,8 @@ func (m *Manager) awaitReady(ctx context.Context, ext sdk.Extension, at place, p
 			return err
 		}
 		// A sandbox that has ended will not become ready any more.
-		if got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)}); err == nil && got.Sandbox.Status != sdk.StatusReady {
-			return fmt.Errorf("it ended before it was ready: its status is %s%s", got.Sandbox.Status, because(got.Sandbox.Reason))
+		if got, err := m.look(ctx, at); err == nil && got.Status != sdk.StatusReady {
+			return fmt.Errorf("it ended before it was ready: its status is %s%s", got.Status, because(got.Reason))
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (m *Manager) Snapshot(ctx context.Context, id string, opts SnapshotOptions)
 	request.Event = intended.EventRef()
 	result, err := snapshotter.Snapshot(ctx, request)
 	if err != nil || result.Snapshot.ID != request.SnapshotID {
-		result.Snapshot, err = m.searchSnapshot(ctx, snapshotter, at, request, err)
+		result.Snapshot, err = m.searchSnapshot(ctx, at, request, err)
 	}
 	if err != nil {
 		return Snapshot{}, err
@@ -141,7 +141,7 @@ func (m *Manager) keepSnapshot(ctx context.Context, at place, made sdk.Snapshot,
 
 // searchSnapshot looks for a snapshot whose answer was lost or whose call
 // was cancelled.
-func (m *Manager) searchSnapshot(ctx context.Context, snapshotter sdk.Snapshotter, at place, request sdk.SnapshotOptions, cause error) (sdk.Snapshot, error) {
+func (m *Manager) searchSnapshot(ctx context.Context, at place, request sdk.SnapshotOptions, cause error) (sdk.Snapshot, error) {
 	if cause == nil {
 		cause = errors.New("the answer is about another snapshot")
 	}
@@ -149,7 +149,12 @@ func (m *Manager) searchSnapshot(ctx context.Context, snapshotter sdk.Snapshotte
 	cancelled := ctx.Err() != nil
 	search, cancel := detached(ctx, m.settings.Budgets.Search)
 	defer cancel()
-	got, err := snapshotter.GetSnapshot(search, sdk.GetSnapshotOptions{SnapshotID: request.SnapshotID, Fleet: m.settings.Fleet})
+	// The extension may have died of the call: it is opened anew.
+	snapshotter, err := m.snapshotter(search, at.backend)
+	var got sdk.GetSnapshotResult
+	if err == nil {
+		got, err = snapshotter.GetSnapshot(search, sdk.GetSnapshotOptions{SnapshotID: request.SnapshotID, Fleet: m.settings.Fleet})
+	}
 	if err == nil && got.Snapshot.ID == request.SnapshotID && !cancelled && refused(cause) == nil {
 		return got.Snapshot, nil
 	}

@@ -188,10 +188,14 @@ func (c *client) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListResult
 			}
 		}
 		result.Incomplete = cut(message.GetEnd().GetIncomplete())
+		result.Unreadable = message.GetEnd().GetUnreadable()
 		return message.GetEnd() != nil, nil
 	})
 	if err != nil {
 		return sdk.ListResult{}, err
+	}
+	if len(result.Unreadable) > maxItems {
+		return sdk.ListResult{}, nonsense(c.opts.Name, "List", fmt.Errorf("%d unreadable ids, at most %d are allowed", len(result.Unreadable), maxItems))
 	}
 	if unreadable != "" {
 		result.Incomplete = join(result.Incomplete, unreadable)

@@ -78,6 +78,10 @@ func TestEveryResultArrivesAsItWasGiven(t *testing.T) {
 	create(t, host, "sbx-2")
 	both(t, "List", sdk.ListOptions{Fleet: "fleet"}, ext.List, host.List)
 	both(t, "an empty List", sdk.ListOptions{Fleet: "other"}, ext.List, host.List)
+	if _, err := host.Configure(within(t), sdk.ConfigureOptions{Config: []byte(`{"incomplete": "a page is missing", "unreadable": "sbx-7 sbx-8"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	both(t, "a List with gaps", sdk.ListOptions{Fleet: "fleet"}, ext.List, host.List)
 
 	// Each of these changes something: the direct call comes second and
 	// changes nothing more, by the rules of a lease.

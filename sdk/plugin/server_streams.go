@@ -179,7 +179,11 @@ func (s *server) List(req *pb.ListRequest, stream grpc.ServerStreamingServer[pb.
 			return err
 		}
 	}
-	return stream.Send(&pb.ListResponse{Message: &pb.ListResponse_End{End: &pb.ListEnd{Incomplete: encodeText(incomplete)}}})
+	end := &pb.ListEnd{Incomplete: encodeText(incomplete)}
+	for _, id := range result.Unreadable {
+		end.Unreadable = append(end.Unreadable, encodeText(id))
+	}
+	return stream.Send(&pb.ListResponse{Message: &pb.ListResponse_End{End: end}})
 }
 
 func (s *server) ListSnapshots(req *pb.ListSnapshotsRequest, stream grpc.ServerStreamingServer[pb.ListSnapshotsResponse]) error {

@@ -193,7 +193,7 @@ func (e *Extension) Get(_ context.Context, opts sdk.GetOptions) (sdk.GetResult, 
 func (e *Extension) List(_ context.Context, opts sdk.ListOptions) (sdk.ListResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	result := sdk.ListResult{Incomplete: e.config["incomplete"]}
+	result := sdk.ListResult{Incomplete: e.config["incomplete"], Unreadable: strings.Fields(e.config["unreadable"])}
 	for _, sandbox := range e.sandboxes {
 		if sandbox.Identity.Fleet == opts.Fleet {
 			result.Sandboxes = append(result.Sandboxes, sandbox)

@@ -1760,8 +1760,10 @@ func (*ListResponse_Sandbox) isListResponse_Message() {}
 func (*ListResponse_End) isListResponse_Message() {}
 
 type ListEnd struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Incomplete    string                 `protobuf:"bytes,1,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Incomplete string                 `protobuf:"bytes,1,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	// Ids of what is there and can't be told about; of sandboxes only.
+	Unreadable    []string `protobuf:"bytes,2,rep,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1801,6 +1803,13 @@ func (x *ListEnd) GetIncomplete() string {
 		return x.Incomplete
 	}
 	return ""
+}
+
+func (x *ListEnd) GetUnreadable() []string {
+	if x != nil {
+		return x.Unreadable
+	}
+	return nil
 }
 
 type ExtendRequest struct {
@@ -4423,11 +4432,14 @@ const file_extension_proto_rawDesc = "" +
 	"\fListResponse\x12;\n" +
 	"\asandbox\x18\x01 \x01(\v2\x1f.sandboxer.extension.v1.SandboxH\x00R\asandbox\x123\n" +
 	"\x03end\x18\x02 \x01(\v2\x1f.sandboxer.extension.v1.ListEndH\x00R\x03endB\t\n" +
-	"\amessage\")\n" +
+	"\amessage\"I\n" +
 	"\aListEnd\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\x01 \x01(\tR\n" +
-	"incomplete\"\xda\x01\n" +
+	"incomplete\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18\x02 \x03(\tR\n" +
+	"unreadable\"\xda\x01\n" +
 	"\rExtendRequest\x126\n" +
 	"\x06target\x18\x01 \x01(\v2\x1e.sandboxer.extension.v1.TargetR\x06target\x12\x1e\n" +
 	"\n" +

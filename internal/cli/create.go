@@ -66,7 +66,8 @@ func (a *app) createCommand() *cobra.Command {
 		Use:   "create --profile NAME|FILE",
 		Short: "Make a sandbox and wait until it is ready",
 		Long: "Make a sandbox from a profile and wait until it is ready.\n\n" +
-			"A profile is a name (`sandboxer profile list`) or a file in YAML, JSON or HCL.",
+			"A profile is a name (`sandboxer profile list`) or a file in YAML, JSON or HCL. One that does not become ready in time is " +
+			"removed again, and the exit code is 1.",
 		Example: "  sandboxer create --profile shell --ttl 30m\n  sandboxer create --profile ./e2e.yaml --secret TOKEN=@token.txt --label suite=checkout",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -25,7 +25,7 @@ func (a *app) reapCommand() *cobra.Command {
 		Short: "Remove what is past its time",
 		Long: "Remove the sandboxes of the fleet that are past their deadline, destroys that did not end, and snapshots past their " +
 			"retention. What is extended meanwhile stays. One that fails stops no other; the exit code is then 3, as it is when " +
-			"a backend could not be asked.\n\n" +
+			"a backend could not be asked. With --dry-run, what was found is no failure: the code is 0.\n\n" +
 			"With --every it goes on until it is told to end; with JSON it prints one line for each sweep.",
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

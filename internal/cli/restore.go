@@ -12,9 +12,11 @@ import (
 func (a *app) restoreCommand() *cobra.Command {
 	var m making
 	cmd := &cobra.Command{
-		Use:     "restore SNAPSHOT",
-		Short:   "Make a sandbox from a snapshot and wait until it is ready",
-		Long:    "Make a new sandbox from a snapshot, as often as wanted, and wait until it is ready.",
+		Use:   "restore SNAPSHOT",
+		Short: "Make a sandbox from a snapshot and wait until it is ready",
+		Long: "Make a new sandbox from a snapshot, as often as wanted, and wait until it is ready.\n\n" +
+			"It takes environment and labels from the profile and from here, not from the sandbox that was snapshotted, and owner, " +
+			"task and run as a new one does. Secrets have to be given again: a memory snapshot keeps the files, not NAME_FILE.",
 		Example: "  sandboxer restore snp-0123456789abcdefghij --ttl 15m",
 		Args:    exactly("the id of a snapshot"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -79,8 +79,8 @@ const exitCodes = `Exit codes:
   0    done
   1    failed
   2    the command line is not right
-  3    something was left or found: a destroy that left things, a sweep with failures
-  124  timed out
+  3    something was left: a destroy that left things, a sweep with failures (what reap --dry-run finds is no failure)
+  124  timed out: exec and wait with --timeout
 exec passes the exit code of its command through.`
 
 // environment describes the variables, from the schema of the configuration.

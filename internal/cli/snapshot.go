@@ -35,7 +35,8 @@ func (a *app) snapshotCreateCommand() *cobra.Command {
 		Use:   "create ID",
 		Short: "Make a snapshot of a sandbox",
 		Long: "Make a snapshot of a sandbox, from which `sandboxer restore` makes new ones. A memory snapshot also holds the " +
-			"processes, and with them whatever secrets they know.",
+			"processes, and with them whatever secrets they know.\n\n" +
+			"It has a retention of its own, 168h unless --ttl says otherwise; a later deletion or `sandboxer reap` removes it.",
 		Args: exactly("the id of a sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := sandboxID(args[0]); err != nil {

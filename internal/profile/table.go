@@ -79,6 +79,12 @@ func size(description string) node {
 	}})
 }
 
+// and adds to what is said about a node.
+func (n node) and(more string) node {
+	n.description += more
+	return n
+}
+
 func texts(description string) node {
 	element := text("")
 	return node{is: kindList, description: description, elements: &element}
@@ -168,7 +174,7 @@ func makeDocument() *node {
 			field{"cpus", node{is: kindNumber, description: "Processors, fractions allowed.", rules: map[string]any{"anyOf": []any{
 				map[string]any{"const": 0}, map[string]any{"minimum": 0.01, "maximum": 4096},
 			}}}},
-			field{"memory", size("Memory; on `local` about 40 MB of it are the runtime's own, and going over it ends the whole sandbox, which is then lost")},
+			field{"memory", size("Memory").and("; on `local` about 40 MB of it are the runtime's own, and going over it ends the whole sandbox, which is then lost")},
 			field{"pids", node{is: kindInteger, description: "Processes and threads. Not on `local`.", rules: map[string]any{"minimum": 0, "maximum": 4 << 20}}},
 			field{"disk", size("Space that the sandbox may write")},
 			field{"wall", duration("Longest life, whatever is extended")},
@@ -188,7 +194,7 @@ func makeDocument() *node {
 			{"tcp", object("Ready when a connection is accepted.", field{"port", needed(tcpPort("Port in the sandbox."))})},
 			{"exec", command("Ready when this command exits with 0.")},
 			{"log", text("Ready when a line of the main process's output matches this regular expression.")},
-			{"timeout", duration("How long to wait, 60s by default; when it is over, the create fails and removes the sandbox, or keeps it with `on_failed`")},
+			{"timeout", duration("How long to wait").and("; default `60s`, after which the create fails and removes the sandbox, or keeps it with `on_failed`")},
 		}, rules: map[string]any{"oneOf": []any{isSet("http", nil), isSet("tcp", nil), isSet("exec", map[string]any{"type": "array", "minItems": 1}), isSet("log", map[string]any{"type": "string", "minLength": 1})}}}},
 		field{"ttl", object("How long sandboxes of the profile live.",
 			field{"default", duration("Life of a sandbox whose creator names none")},

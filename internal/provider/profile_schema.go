@@ -25,7 +25,11 @@ func profileSchema(ctx context.Context) schema.Schema {
 	}
 	s.Attributes["backends"] = schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: "Backends that the profile is meant for: it is held against what each of them promises, at plan. Default: none; a sandbox is held against its own backend in any case."}
 	s.Attributes["prepare"] = schema.BoolAttribute{Optional: true, Computed: true, Default: booldefault.StaticBool(false), MarkdownDescription: "Whether to pull, build and unpack on `backends` (without any: on the provider's default) when the profile is created, so that the first sandbox starts fast. Default: `false`."}
-	s.Attributes["timeouts"] = timeoutsArgument(ctx, timeouts.Opts{Create: true, Update: true})
+	s.Attributes["timeouts"] = timeoutsArgument(ctx, timeouts.Opts{
+		Create: true, Update: true,
+		CreateDescription: "Publishing it and, with `prepare`, pulling, building and unpacking on each backend. Default: `20m`.",
+		UpdateDescription: "The same, for a changed profile. Default: `20m`.",
+	})
 	resourceFacts(profileFactTable, s.Attributes)
 	return s
 }
@@ -57,24 +61,24 @@ func profileArguments() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
 		"name":        needed("Name of the profile: 1 to 63 letters, digits, dots, dashes and underscores."),
 		"description": textArgument("What the profile is for."),
-		"image":       textArgument("Image to make it from: a reference, or the path (absolute, or with `./` or `../`) of an OCI layout, an archive or a root filesystem tar. Without any of `image`, `build`, `compose`, `machine` and `template`, the backend's own root is used where it has one."),
-		"build": object("Image to build and make it from.", map[string]schema.Attribute{
+		"image":       textArgument("Image to make it from: a reference, or the path (absolute, or with `./` or `../`) of an OCI layout, a `docker save` archive or a root filesystem tar, relative to the working directory. `local` takes paths only, and opens the image when a sandbox is made: a missing one passes the plan and fails the apply. Without any of `image`, `build`, `compose`, `machine` and `template`, the backend's own root is used where it has one."),
+		"build": object("Image to build and make it from. Not on `local`.", map[string]schema.Attribute{
 			"context":    needed("Directory that is built."),
 			"dockerfile": textArgument("Name of the Dockerfile in the context. Default: `Dockerfile`."),
 			"args":       textMap("Build arguments by name."),
 			"target":     textArgument("Stage that is built. Default: the last."),
 		}),
-		"compose": object("Compose project to make it from.", map[string]schema.Attribute{
+		"compose": object("Compose project to make it from. Not on `local`.", map[string]schema.Attribute{
 			"files":    schema.ListAttribute{Required: true, ElementType: types.StringType, MarkdownDescription: "Compose files."},
 			"profiles": texts("Compose profiles to enable."),
 			"services": texts("Services to start. Default: all."),
 		}),
-		"machine": object("Virtual machine image to make it from.", map[string]schema.Attribute{
+		"machine": object("Virtual machine image to make it from. Not on `local`.", map[string]schema.Attribute{
 			"image":  needed("Path of the machine image."),
 			"format": textArgument("Format of the image. Default: detected."),
 		}),
-		"template": textArgument("Name of a template of the backend to make it from."),
-		"command":  texts("Main process: program and arguments. Without one, the sandbox idles."),
+		"template": textArgument("Name of a template of the backend to make it from. Not on `local`."),
+		"command":  texts("Main process: program and arguments. Without one, the sandbox idles. A sandbox goes on when its command ends; set `ready` to find out."),
 		"workdir":  textArgument("Working directory, absolute."),
 		"user":     textArgument("User to run as: a name, a uid, or `uid:gid`."),
 		"env":      textMap("Environment variables by name. They are part of the document: secrets belong into the sandbox's `secrets_wo`."),
@@ -85,17 +89,17 @@ func profileArguments() map[string]schema.Attribute {
 		"setup":   schema.ListAttribute{Optional: true, ElementType: types.ListType{ElemType: types.StringType}, MarkdownDescription: "Commands that run one after the other, after the start and before the readiness check. The first that fails fails the create."},
 		"ports":   schema.MapAttribute{Optional: true, ElementType: types.Int64Type, MarkdownDescription: "TCP ports to publish, by name. Their addresses are the sandbox's `endpoints`."},
 		"publish": textArgument("Where ports are published: `loopback` (default) or `host`.", stringvalidator.OneOf("loopback", "host")),
-		"runtime": textArgument("Runtime of the backend to run it under. Default: the backend's."),
+		"runtime": textArgument("Runtime of the backend to run it under. Default: the backend's. Not on `local`, which always uses gVisor."),
 		"limits": object("Bounds. What is set must be kept by the backend, or the profile is refused at plan.", map[string]schema.Attribute{
 			"cpus":   schema.Float64Attribute{Optional: true, MarkdownDescription: "Processors."},
-			"memory": textArgument("Memory, as a number with a unit: `512MiB`, `2GB`."),
-			"pids":   schema.Int64Attribute{Optional: true, MarkdownDescription: "Processes and threads."},
+			"memory": textArgument("Memory, as a number with a unit: `512MiB`, `2GB`. On `local` about 40 MB of it are the runtime's own, and going over it ends the whole sandbox, which is then `lost`."),
+			"pids":   schema.Int64Attribute{Optional: true, MarkdownDescription: "Processes and threads. Not on `local`."},
 			"disk":   textArgument("Writable disk, as a number with a unit."),
 			"wall":   textArgument("Upper bound on the life, whatever is extended, as a Go duration."),
 		}),
 		"network": object("Network policy, in force before the first instruction. Default: no network.", map[string]schema.Attribute{
 			"egress": textArgument("`none` (default): no network at all; `deny`: nothing but `allow`; `open`.", stringvalidator.OneOf(sdk.EgressNone, sdk.EgressDeny, sdk.EgressOpen)),
-			"allow":  texts("What `deny` lets through: `host:port`, `*.domain:port`, `address:port`, `CIDR:port`; without a port, all ports."),
+			"allow":  texts("What `deny` lets through: `host:port`, `*.domain:port`, `address:port`, `CIDR:port`; without a port, all ports. Not on `local`, which has no allow-lists."),
 		}),
 		"ready": object("The check that makes a sandbox ready, after create and after each restore: exactly one of `http`, `tcp`, `exec` and `log`.", map[string]schema.Attribute{
 			"http":    object("Ready when the answer is 2xx or 3xx.", http),
@@ -109,7 +113,7 @@ func profileArguments() map[string]schema.Attribute {
 			"max":     textArgument("The longest life, extensions included, as a Go duration."),
 			"exempt":  textArgument("Allows `max` to be longer than the provider's `max_ttl`, and says why."),
 		}),
-		"on_expiry": textArgument("What happens at the deadline: `destroy` (default), `snapshot` (then destroy) or `pause`.", stringvalidator.OneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause))),
+		"on_expiry": textArgument("What happens at the deadline: `destroy` (default), `snapshot` (then destroy) or `pause`; `local` has `destroy` only.", stringvalidator.OneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause))),
 		"requires":  textMap("The least that the profile needs of a backend: features with a class, `enforced`, `best_effort`, `emulated` or `unverifiable`. A backend that promises less is refused at plan."),
 		"labels":    textMap("Labels of every sandbox of this profile."),
 	}

@@ -64,7 +64,7 @@ func sandboxSchema(ctx context.Context) schema.Schema {
 	textMap := func(description string) schema.MapAttribute {
 		return schema.MapAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: description}
 	}
-	secrets := textMap("Secrets, write-only: each becomes the file `/run/secrets/NAME` in memory, and the environment variable `NAME_FILE` holds its path. They are in no state and no plan. They change only together with `secrets_wo_version`. Needs Terraform 1.11 or OpenTofu 1.11.")
+	secrets := textMap("Secrets, write-only: each becomes the file `/run/secrets/NAME` in memory, and the environment variable `NAME_FILE` holds its path. They are in no state and no plan. They change only together with `secrets_wo_version`. A restored sandbox has to be given them again: a memory snapshot keeps the files, not `NAME_FILE`. Needs Terraform 1.11 or OpenTofu 1.11.")
 	secrets.WriteOnly = true
 	secrets.Validators = []validator.Map{mapvalidator.AlsoRequires(path.MatchRoot("secrets_wo_version"))}
 	s := schema.Schema{
@@ -74,19 +74,19 @@ func sandboxSchema(ctx context.Context) schema.Schema {
 			"Import by the id of the sandbox, or by `BACKEND/ID`; what a backend does not tell (`ttl`, `env`, secrets) is not imported, and a configuration that sets `env` or `secrets_wo_version` plans a replacement.",
 		Attributes: map[string]schema.Attribute{
 			"profile":            textArgument("What it is made from: the `document` of a `sandboxer_profile`, or the name of a profile in a library or within `sandboxer`. Exactly one of `profile` and `snapshot` is set. Another profile replaces the sandbox, see `on_profile_change`."),
-			"snapshot":           textArgument("Id of the snapshot to restore. Another one replaces the sandbox."),
+			"snapshot":           textArgument("Id of the snapshot to restore. A restored sandbox takes `env` and `labels` from the profile and from here, not from the sandbox that was snapshotted, and `owner`, `task` and `run` as a new one does; secrets have to be given again. Another snapshot replaces the sandbox."),
 			"backend":            settledArgument("Backend to make it on. Default: the snapshot's, or the provider's. Another one replaces the sandbox."),
 			"ttl":                durationArgument("How long it lives, as a Go duration, counted from its creation. Default: the profile's, then the provider's `default_ttl`. Raising it extends the sandbox in place, to the later of its present deadline and now + `ttl`; lowering it shortens nothing. A deadline that was moved elsewhere is no change."),
-			"on_expiry":          settledArgument("What happens at the deadline: `destroy`, `snapshot` (then destroy) or `pause`. Default: the profile's, then `destroy`. Another choice replaces the sandbox.", stringvalidator.OneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause))),
+			"on_expiry":          settledArgument("What happens at the deadline: `destroy`, `snapshot` (then destroy) or `pause`; `local` has `destroy` only. Default: the profile's, then `destroy`. Another choice replaces the sandbox.", stringvalidator.OneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause))),
 			"on_expired":         choiceArgument("What a plan does with a sandbox that has ended, by its deadline or otherwise: `replace` (default) makes a new one; `forget` leaves it gone; `fail` refuses to go on.", choiceReplace, choiceForget, choiceFail),
 			"min_remaining":      durationArgument("Refuses to go on with a sandbox that has less than this left to live, as a Go duration."),
 			"renew_below":        durationArgument("Extends the sandbox to now + `ttl`, in place, when less than this is left to live at plan, as a Go duration."),
 			"on_failed":          choiceArgument("What happens to a sandbox that was made but did not become ready: `destroy` (default), or `keep` for inspection, until its deadline.", lifecycle.OnFailedDestroy, lifecycle.OnFailedKeep),
 			"on_profile_change":  choiceArgument("What another profile does to the sandbox: `replace` (default), or `keep` until it is replaced for another reason.", choiceReplace, choiceKeep),
-			"env":                textMap("Environment variables, added to the profile's. A change replaces the sandbox."),
+			"env":                textMap("Environment variables, added to the profile's. Those of a snapshot's source are not taken over. A change replaces the sandbox."),
 			"secrets_wo":         secrets,
 			"secrets_wo_version": schema.Int64Attribute{Optional: true, MarkdownDescription: "Version of `secrets_wo`: a change replaces the sandbox with the present secrets.", Validators: []validator.Int64{int64validator.AlsoRequires(path.MatchRoot("secrets_wo"))}},
-			"labels":             textMap("Labels, added to the profile's. A change replaces the sandbox."),
+			"labels":             textMap("Labels, added to the profile's. Those of a snapshot's source are not taken over. A change replaces the sandbox."),
 			"owner":              settledArgument("Team or person that it is for. Default: the provider's, then CI's. A change replaces the sandbox."),
 			"task":               settledArgument("What it is for. Default: the provider's, then CI's. A change replaces the sandbox."),
 			"run":                settledArgument("URL or id of the run that makes it. Default: the provider's, then CI's. It is about the creation: a later value changes nothing."),

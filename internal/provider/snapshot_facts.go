@@ -52,7 +52,7 @@ var snapshotFactTable = []fact{
 	{"expires_at", factTime, "When its retention ends."},
 	{"size", factNumber, "Bytes at rest."},
 	{"digest", factText, "Digest of its content, where the backend has one."},
-	{"contains_secrets", factBool, "Whether it may hold secret values: of memory, or of files."},
+	{"contains_secrets", factBool, "Whether it may hold secret values: true for a memory snapshot of a sandbox that was given secrets."},
 	{"lost", factTexts, "Processes or state that a restore will not bring back."},
 }
 
@@ -81,7 +81,7 @@ func snapshotSchema(ctx context.Context) schema.Schema {
 			"sandbox_id":         schema.StringAttribute{Required: true, MarkdownDescription: "Id of the sandbox to snapshot. See `on_source_replaced` for what another id does."},
 			"backend":            settledArgument("Backend of the sandbox. Default: it is found."),
 			"kind":               kind,
-			"ttl":                durationArgument("How long it is kept, as a Go duration, counted from its creation. Default: `168h`. Raising it extends the retention in place, to the later of the present end and now + `ttl`; lowering it shortens nothing."),
+			"ttl":                durationArgument("How long it is kept, as a Go duration, counted from its creation. Default: `168h`, which neither `default_ttl` nor `max_ttl` shortens. Raising it extends the retention in place, to the later of the present end and now + `ttl`; lowering it shortens nothing."),
 			"labels":             schema.MapAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: "Labels, added to the sandbox's. A change replaces the snapshot."},
 			"on_source_replaced": choiceArgument("What another `sandbox_id` does: `keep` (default) stays with the sandbox that the snapshot was made from; `replace` takes a new snapshot.", choiceKeep, choiceReplace),
 			"on_expired":         choiceArgument("What a plan does when the snapshot is gone: `replace` (default) takes a new one; `forget` leaves it gone; `fail` refuses to go on.", choiceReplace, choiceForget, choiceFail),

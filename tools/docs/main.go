@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command docs renders docs/ with tfplugindocs from the provider's schemas,
-// templates/ and examples/. It needs neither Terraform nor the network.
+// templates/ and examples/, and before that the guide of the command line
+// from its help. It needs neither Terraform nor the network.
 //
-//	go run ./tools/docs         # writes docs/
-//	go run ./tools/docs -check  # fails when docs/ is not what it would write
+//	go run ./tools/docs         # writes docs/ and templates/guides/cli.md
+//	go run ./tools/docs -check  # fails when they are not what it would write
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -59,6 +61,20 @@ func run(ctx context.Context, check bool) error {
 		return err
 	}
 	if err := errors.Join(complain(schemas.Undescribed()), complain(missingExamples(root, schemas))); err != nil {
+		return err
+	}
+	page, err := renderCLI(ctx)
+	if err != nil {
+		return err
+	}
+	pageFile := filepath.Join(root, filepath.FromSlash(cliPage))
+	if check {
+		if old, err := os.ReadFile(pageFile); err != nil {
+			return err
+		} else if !bytes.Equal(old, page) {
+			return fmt.Errorf("%s is not what the command line's help gives (`make docs` renders it)", cliPage)
+		}
+	} else if err := os.WriteFile(pageFile, page, 0o644); err != nil {
 		return err
 	}
 	scratch, err := os.MkdirTemp("", "sandboxer-docs-")

@@ -132,8 +132,8 @@ func newPlain(b *testing.B, dir string) *plain {
 			b.Fatal(err)
 		}
 	}
-	spec := fmt.Sprintf(`{"ociVersion":"1.1.0","root":{"path":"/"},"hostname":"p","process":{"user":{"uid":0,"gid":0},"args":["/bin/sleep","10000"],"env":["PATH=/bin:/usr/bin"],"cwd":"/"},
-"mounts":[{"destination":"/proc","type":"proc","source":"proc"},{"destination":"/tmp","type":"tmpfs","source":"tmpfs"}],"linux":{"namespaces":[{"type":"pid"},{"type":"ipc"},{"type":"uts"},{"type":"mount"}]}}`)
+	spec := `{"ociVersion":"1.1.0","root":{"path":"/"},"hostname":"p","process":{"user":{"uid":0,"gid":0},"args":["/bin/sleep","10000"],"env":["PATH=/bin:/usr/bin"],"cwd":"/"},
+"mounts":[{"destination":"/proc","type":"proc","source":"proc"},{"destination":"/tmp","type":"tmpfs","source":"tmpfs"}],"linux":{"namespaces":[{"type":"pid"},{"type":"ipc"},{"type":"uts"},{"type":"mount"}]}}`
 	if err := os.WriteFile(filepath.Join(root, "bundle", "config.json"), []byte(spec), 0o600); err != nil {
 		b.Fatal(err)
 	}

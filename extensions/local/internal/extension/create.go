@@ -57,7 +57,7 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 	defer lock.Close()
 	if err := e.launch(ctx, dir, lock, plan); err != nil {
 		lock.Close() // the supervisor's copy is gone; ours would look like one
-		cleanup := e.abandon(dir, r)
+		cleanup := e.abandon(r)
 		if ctx.Err() != nil {
 			return sdk.CreateResult{}, errors.Join(ctx.Err(), cleanup)
 		}
@@ -160,7 +160,7 @@ func (e *Extension) begin(r record.Record) (dir string, lock *os.File, err error
 }
 
 // abandon removes a sandbox whose creation failed.
-func (e *Extension) abandon(dir string, r record.Record) error {
+func (e *Extension) abandon(r record.Record) error {
 	ctx, cancel := context.WithTimeout(context.Background(), killDeadline)
 	defer cancel()
 	_, err := e.Destroy(ctx, sdk.DestroyOptions{Target: sdk.Target{ID: r.ID, Fleet: r.Identity.Fleet}})

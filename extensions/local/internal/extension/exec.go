@@ -55,12 +55,15 @@ func (e *Extension) Exec(ctx context.Context, opts sdk.ExecOptions) (sdk.ExecRes
 		result = sdk.ExecResult{ExitCode: code, TimedOut: timedOut}
 		return err
 	})
-	if errors.Is(err, supervisor.ErrNoCommand) {
+	if noCommand := errors.Is(err, supervisor.ErrNoCommand); noCommand || errors.Is(err, supervisor.ErrNotExecutable) {
 		// What a shell would say, so that scripts can tell.
 		if opts.Stderr != nil {
-			_, _ = fmt.Fprintf(opts.Stderr, "sandboxer: %s: command not found\n", clip(opts.Command[0]))
+			_, _ = fmt.Fprintf(opts.Stderr, "sandboxer: %s: command not found or not executable\n", clip(opts.Command[0]))
 		}
-		return sdk.ExecResult{ExitCode: exitNotFound}, nil
+		if noCommand {
+			return sdk.ExecResult{ExitCode: exitNotFound}, nil
+		}
+		return sdk.ExecResult{ExitCode: exitNotExecutable}, nil
 	}
 	return result, e.callError(r.ID, dir, "exec", err)
 }

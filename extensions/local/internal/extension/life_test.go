@@ -63,7 +63,9 @@ func TestExec(t *testing.T) {
 		{name: "takes a user by number", opts: sdk.ExecOptions{Command: []string{"id", "-u"}, User: "1234"}, stdout: "1234\n"},
 		{name: "takes a user and a group by number", opts: sdk.ExecOptions{Command: []string{"sh", "-c", "id -u; id -g"}, User: "12:34"}, stdout: "12\n34\n"},
 		{name: "takes a user by name", opts: sdk.ExecOptions{Command: []string{"id", "-un"}, User: "daemon"}, stdout: "daemon\n"},
-		{name: "says 127 when there is no such command", opts: sdk.ExecOptions{Command: []string{"no-such-command"}}, code: 127, stderr: "not found"},
+		{name: "says 127 when there is no such command", opts: sdk.ExecOptions{Command: []string{"no-such-command"}}, code: 127, stderr: "sandboxer: no-such-command: command not found or not executable\n"},
+		{name: "says 127 when there is no such file", opts: sdk.ExecOptions{Command: []string{"/no/such"}}, code: 127, stderr: "sandboxer: /no/such: command not found or not executable\n"},
+		{name: "says 126 when the file is no program", opts: sdk.ExecOptions{Command: []string{"/etc/passwd"}}, code: 126, stderr: "sandboxer: /etc/passwd: command not found or not executable\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -77,7 +79,7 @@ func TestExec(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if result.ExitCode != test.code || out.String() != test.stdout || test.stderr != errs.String() && !strings.Contains(errs.String(), "not found") {
+			if result.ExitCode != test.code || out.String() != test.stdout || test.stderr != errs.String() {
 				t.Errorf("exit code %d, stdout %q, stderr %q; want %d, %q, %q", result.ExitCode, out.String(), errs.String(), test.code, test.stdout, test.stderr)
 			}
 		})

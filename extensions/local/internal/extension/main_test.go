@@ -136,7 +136,7 @@ func TestUnprivileged(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // this is that run, or all of them are
 	}
-	dir, err := os.MkdirTemp("", "sandboxer-unprivileged-")
+	dir, err := os.MkdirTemp("", "sandboxer-unprivileged-") //nolint:usetesting // the other user can't enter the testing package's directories
 	if err != nil {
 		t.Fatal(err)
 	}

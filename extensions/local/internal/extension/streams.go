@@ -35,7 +35,8 @@ func streamed(stdin io.Reader, stdout, stderr io.Writer, call func([3]*os.File) 
 		}
 	}()
 	if err := openStreams(&streams, &ours, stdin, stdout, stderr); err != nil {
-		return errors.Join(err, closeFiles(streams))
+		closeFiles(streams)
+		return err
 	}
 	if stdin != nil {
 		write := ours[0]
@@ -61,7 +62,7 @@ func streamed(stdin io.Reader, stdout, stderr io.Writer, call func([3]*os.File) 
 		copies.Go(o.copy)
 	}
 	err := call(streams)
-	_ = closeFiles(streams) // for a call that never got to hand them over
+	closeFiles(streams) // for a call that never got to hand them over
 	for _, o := range outputs {
 		_ = o.from.SetReadDeadline(time.Unix(1, 0)) // wakes the copy: see output
 	}
@@ -97,13 +98,12 @@ func openStreams(streams *[3]*os.File, ours *[]*os.File, stdin io.Reader, stdout
 	return err
 }
 
-func closeFiles(files [3]*os.File) error {
+func closeFiles(files [3]*os.File) {
 	for _, f := range files {
 		if f != nil {
 			f.Close()
 		}
 	}
-	return nil
 }
 
 // output copies one stream.

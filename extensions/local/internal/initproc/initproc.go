@@ -38,7 +38,7 @@ const (
 )
 
 // code is the program; see the assembly files.
-func code()
+func code() //nolint:unused // its body is assembly, and assembly takes its address
 
 // codeAddr returns the address of code.
 func codeAddr() unsafe.Pointer

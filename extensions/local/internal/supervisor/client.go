@@ -29,6 +29,10 @@ var ErrNotRunning = errors.New("the sandbox is not running")
 // ErrNoCommand is returned when a command does not exist in the sandbox.
 var ErrNoCommand = errors.New("no such command")
 
+// ErrNotExecutable is returned when a command is there and is no program, or
+// none that the user may execute.
+var ErrNotExecutable = errors.New("not executable")
+
 // maxAnswer bounds what a supervisor may say.
 const maxAnswer = 16 << 20
 
@@ -62,6 +66,8 @@ func ask(ctx context.Context, dir string, r request, files []*os.File) (answer, 
 		return a, ctx.Err()
 	case a.NotFound:
 		return a, fmt.Errorf("%w: %s", ErrNoCommand, a.Error)
+	case a.NotExecutable:
+		return a, fmt.Errorf("%w: %s", ErrNotExecutable, a.Error)
 	case a.Error != "":
 		return a, errors.New(a.Error)
 	}

@@ -99,12 +99,14 @@ func (s *supervisor) run(ctx context.Context, process ociProcess, timeout time.D
 	}
 	driver := s.runsc
 	driver.Log, driver.DebugLog = call.log(), ""
-	args := append([]string{"exec", "-process=" + call.process(), "-internal-pid-file=" + call.pid()}, flags...)
+	// The command's stderr is handed on beside runsc's own: what runsc has to
+	// say is in its log, and the command's output is the command's alone.
+	args := append([]string{"exec", "-process=" + call.process(), "-internal-pid-file=" + call.pid(), "-pass-fd=4:2"}, flags...)
 	// Its context is not the client's: killing this process would leave the
 	// one in the sandbox running.
 	cmd := driver.Command(context.Background(), append(args, s.config.ID)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[1], files[2]
-	cmd.ExtraFiles = []*os.File{s.program}
+	cmd.Stdin, cmd.Stdout = files[0], files[1]
+	cmd.ExtraFiles = []*os.File{s.program, files[2]} // descriptors 3 and 4
 	if err := cmd.Start(); err != nil {
 		return answer{}, err
 	}
@@ -147,7 +149,10 @@ func (s *supervisor) outcome(call call, driver runsc.Driver, cmd *exec.Cmd, err 
 		return answer{ExitCode: code}, nil // the command's own 128
 	}
 	why := driver.LastErrors()
-	return answer{NotFound: strings.Contains(why, "no such file") || strings.Contains(why, "not found")}, errors.New(why)
+	return answer{
+		NotFound:      strings.Contains(why, "no such file") || strings.Contains(why, "not found"),
+		NotExecutable: strings.Contains(why, "failed to load"),
+	}, errors.New(why)
 }
 
 // kill ends a command's whole tree in the sandbox and waits for its end.

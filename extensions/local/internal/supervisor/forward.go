@@ -72,12 +72,13 @@ func (s *supervisor) carry(outside *net.TCPConn, port int) error {
 // carryOverHost reaches a server of a sandbox that uses the host's network:
 // it listens there, and so are we.
 func (s *supervisor) carryOverHost(outside *net.TCPConn, port int) error {
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), 5*time.Second)
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	conn, err := dialer.DialTCP(context.Background(), "tcp", netip.AddrPort{}, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	splice(outside, conn.(*net.TCPConn))
+	splice(outside, conn)
 	return nil
 }
 

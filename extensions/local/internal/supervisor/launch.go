@@ -103,7 +103,7 @@ func handshake(ctx context.Context, config Config, l Launch, pid int, to io.Writ
 		}
 	}
 	if err := json.NewEncoder(to).Encode(config); err != nil {
-		return fmt.Errorf("%w (%v)", errSilent, err)
+		return fmt.Errorf("%w: %w", errSilent, err)
 	}
 	to.Close()
 	stop := context.AfterFunc(ctx, func() { _ = from.SetReadDeadline(time.Unix(1, 0)) })
@@ -156,7 +156,7 @@ func command(config Config, uid int, logFile *os.File, files []*os.File) *exec.C
 		flags |= unix.CLONE_NEWNET
 	}
 	root := os.Geteuid() == 0
-	cmd := exec.Command(filepath.Join(config.Program, ProgramName))
+	cmd := exec.Command(filepath.Join(config.Program, ProgramName)) //nolint:noctx // the supervisor outlives whoever starts it
 	cmd.Args = []string{Argv0, config.ID}
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
 	cmd.Dir = "/"

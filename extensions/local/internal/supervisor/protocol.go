@@ -53,9 +53,11 @@ type answer struct {
 	Done     bool   `json:",omitempty"`
 	Error    string `json:",omitempty"`
 	NotFound bool   `json:",omitempty"` // the command, with Error
-	ExitCode int    `json:",omitempty"`
-	TimedOut bool   `json:",omitempty"`
-	Made     *Made  `json:",omitempty"` // of snapshot
+	// NotExecutable is a command that is there and is no program, with Error.
+	NotExecutable bool  `json:",omitempty"`
+	ExitCode      int   `json:",omitempty"`
+	TimedOut      bool  `json:",omitempty"`
+	Made          *Made `json:",omitempty"` // of snapshot
 }
 
 // sendRequest writes a length, with the descriptors, and the request.

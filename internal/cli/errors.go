@@ -66,7 +66,7 @@ func (a *app) report(err error) int {
 	}
 	switch {
 	case exit.code == exitUsage:
-		a.note("`sandboxer --help` and `sandboxer COMMAND --help` tell how it is used")
+		a.note("see '%s --help'", a.path)
 		return exitUsage
 	case exit.code != 0:
 		return exit.code

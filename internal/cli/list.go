@@ -88,9 +88,15 @@ func (f *madeFor) of(list []lifecycle.Sandbox) []lifecycle.Sandbox {
 	})
 }
 
+func knownStatuses() []sdk.Status {
+	return []sdk.Status{
+		sdk.StatusCreating, sdk.StatusReady, sdk.StatusPaused, sdk.StatusExpired,
+		sdk.StatusDestroying, sdk.StatusDestroyed, sdk.StatusFailed, sdk.StatusLost,
+	}
+}
+
 func statuses(names []string) ([]sdk.Status, error) {
-	known := []sdk.Status{sdk.StatusCreating, sdk.StatusReady, sdk.StatusPaused, sdk.StatusExpired,
-		sdk.StatusDestroying, sdk.StatusDestroyed, sdk.StatusFailed, sdk.StatusLost}
+	known := knownStatuses()
 	var wanted []sdk.Status
 	for _, name := range names {
 		if !slices.Contains(known, sdk.Status(name)) {

@@ -73,7 +73,7 @@ func TestReport(t *testing.T) {
 		{"none", nil, 0, ""},
 		{"plain", errors.New("it broke"), 1, "error: it broke\n"},
 		{"an exit code alone", exitError{code: 7}, 7, ""},
-		{"misuse", usage("wrong"), 2, "error: wrong\n`sandboxer --help`"},
+		{"misuse", usage("wrong"), 2, "error: wrong\nsee 'sandboxer exec --help'\n"},
 		{"left", left("two are left"), 3, "error: two are left\n"},
 		{"advice", fmt.Errorf("create: %w", &sdk.Error{Kind: sdk.ErrUnreachable, Path: "backend", Message: "no socket", Advice: "start it"}), 1,
 			"error: create: backend: no socket\n  to do: start it\n"},
@@ -87,7 +87,7 @@ func TestReport(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			var said strings.Builder
-			a := &app{Options: Options{Stderr: &said, Clock: clock.NewFake(now)}}
+			a := &app{path: "sandboxer exec", Options: Options{Stderr: &said, Clock: clock.NewFake(now)}}
 			if code := a.report(c.err); code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
 			}

@@ -42,6 +42,7 @@ type app struct {
 	json     bool   // --json
 
 	named string // backend that the command line names
+	path  string // of the command that was meant: "sandboxer exec"
 	began bool   // a verb has its arguments; what fails now is no misuse
 }
 
@@ -68,7 +69,8 @@ func Run(ctx context.Context, args []string, opts Options) int {
 	root.SetIn(opts.Stdin)
 	root.SetOut(opts.Stdout)
 	root.SetErr(opts.Stderr)
-	err := root.ExecuteContext(ctx)
+	meant, err := root.ExecuteContextC(ctx)
+	a.path = meant.CommandPath()
 	if err != nil && !a.began && !errors.As(err, new(exitError)) {
 		err = usage("%w", err)
 	}
@@ -123,12 +125,23 @@ func (a *app) root() *cobra.Command {
 		a.destroyCommand(), a.reapCommand(), a.profileCommand(), a.backendCommand(), a.extensionCommand(), a.versionCommand(),
 	)
 	a.mark(root)
+	a.completes(root)
 	return root
 }
 
-// flagError leaves the value out of what is said about a secret: it may be
+// flagError says which flag was meant. It leaves the value out of what is said about a secret: it may be
 // the secret itself.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+		var known []string
+		cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+			if !flag.Hidden {
+				known = append(known, "--"+flag.Name)
+			}
+		})
+		return usage("%w%s", err, fault.DidYouMean("--"+unknown.GetSpecifiedName(), known))
+	}
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
 		if flag := invalid.GetFlag(); flag.Value.Type() == secretsType {
@@ -180,7 +193,7 @@ func group(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage("unknown command %q of %s%s", args[0], cmd.CommandPath(), fault.DidYouMean(args[0], names))
 	}
-	return usage("%s wants one of the commands %s; `%s --help` tells about each", cmd.CommandPath(), strings.Join(names, ", "), cmd.CommandPath())
+	return usage("%s wants one of the commands %s", cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 // config reads the configuration, flags on top.

@@ -77,7 +77,7 @@ func functions() []valueFunction {
 			},
 			run: func(arguments []string) (any, *function.FuncError) {
 				d, err := sandbox.ParseDuration(arguments[0])
-				return d.Seconds(), argumentError(0, err)
+				return d.Seconds(), argumentError(err)
 			},
 		},
 		{
@@ -115,11 +115,11 @@ func functions() []valueFunction {
 			run: func(arguments []string) (any, *function.FuncError) {
 				backend, id := splitImport(arguments[0])
 				if err := sandbox.ParseID(id); err != nil {
-					return nil, argumentError(0, err)
+					return nil, argumentError(err)
 				}
 				created, err := sandbox.IDTime(id)
 				if err != nil {
-					return nil, argumentError(0, err)
+					return nil, argumentError(err)
 				}
 				// The types are those of parsedID.
 				return types.ObjectValueMust(parsedID, map[string]attr.Value{
@@ -138,16 +138,16 @@ func functions() []valueFunction {
 			},
 			run: func(arguments []string) (any, *function.FuncError) {
 				p, err := sandbox.ParseDocument(arguments[0])
-				return sandbox.Revision(p), argumentError(0, err)
+				return sandbox.Revision(p), argumentError(err)
 			},
 		},
 	}
 }
 
-// argumentError puts an error on the argument that is to blame.
-func argumentError(argument int64, err error) *function.FuncError {
+// argumentError puts an error on the only argument.
+func argumentError(err error) *function.FuncError {
 	if err == nil {
 		return nil
 	}
-	return function.NewArgumentFuncError(argument, err.Error())
+	return function.NewArgumentFuncError(0, err.Error())
 }

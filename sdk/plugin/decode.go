@@ -86,7 +86,8 @@ func (d *decoder) json(field string, document []byte, into any) {
 	}
 }
 
-func (d *decoder) identity(field string, document []byte) sdk.Identity {
+func (d *decoder) identity(document []byte) sdk.Identity {
+	const field = "identity"
 	var identity sdk.Identity
 	if len(document) > maxIdentity {
 		d.fail(field, "%d bytes, at most %d are allowed", len(document), maxIdentity)
@@ -140,7 +141,7 @@ func (d *decoder) sandbox(s *pb.Sandbox) sdk.Sandbox {
 	d.entries("guards", len(s.GetGuards()))
 	out := sdk.Sandbox{
 		ID: d.required("id", s.GetId()), Ref: s.GetRef(), Status: sdk.Status(s.GetStatus()), Reason: cut(s.GetReason()),
-		Identity:    d.identity("identity", s.GetIdentityJson()),
+		Identity:    d.identity(s.GetIdentityJson()),
 		Incarnation: d.count("incarnation", s.GetIncarnation()), Lease: d.lease(s.GetLease()),
 		CreatedAt: d.time("created_at", s.GetCreatedAt()), Endpoints: s.GetEndpoints(),
 		OnExpiry: sdk.OnExpiry(s.GetOnExpiry()), ExpirySnapshotID: s.GetExpirySnapshotId(), Profile: d.profile(s.GetProfileJson()),
@@ -161,7 +162,7 @@ func (d *decoder) snapshot(s *pb.SnapshotRecord) sdk.Snapshot {
 	d.entries("lost", len(s.GetLost()))
 	return sdk.Snapshot{
 		ID: d.required("id", s.GetId()), Ref: s.GetRef(), SandboxID: s.GetSandboxId(), Kind: sdk.SnapshotKind(s.GetKind()),
-		Identity: d.identity("identity", s.GetIdentityJson()), CreatedAt: d.time("created_at", s.GetCreatedAt()),
+		Identity: d.identity(s.GetIdentityJson()), CreatedAt: d.time("created_at", s.GetCreatedAt()),
 		ExpiresAt: d.time("expires_at", s.GetExpiresAt()), Size: d.count("size", s.GetSize()), Digest: s.GetDigest(),
 		ContainsSecrets: s.GetContainsSecrets(), Profile: d.profile(s.GetProfileJson()), Lost: s.GetLost(),
 	}
@@ -184,7 +185,7 @@ func (d *decoder) capabilities(m map[string]*pb.Guarantee) sdk.Capabilities {
 
 func (d *decoder) create(o *pb.CreateOptions) sdk.CreateOptions {
 	out := sdk.CreateOptions{
-		ID: o.GetId(), Identity: d.identity("identity", o.GetIdentityJson()), Profile: d.profile(o.GetProfileJson()),
+		ID: o.GetId(), Identity: d.identity(o.GetIdentityJson()), Profile: d.profile(o.GetProfileJson()),
 		ExpiresAt: d.time("expires_at", o.GetExpiresAt()), MaxExpiresAt: d.time("max_expires_at", o.GetMaxExpiresAt()),
 		OnExpiry: sdk.OnExpiry(o.GetOnExpiry()), Env: o.GetEnv(), Event: d.event(o.GetEvent()),
 	}

@@ -143,7 +143,7 @@ func (s *server) Snapshot(req *pb.SnapshotRequest, stream grpc.ServerStreamingSe
 	defer out.close()
 	opts := sdk.SnapshotOptions{
 		Target: decodeTarget(req.GetTarget()), SnapshotID: req.GetSnapshotId(), Kind: sdk.SnapshotKind(req.GetKind()),
-		ExpiresAt: d.time("expires_at", req.GetExpiresAt()), Identity: d.identity("identity", req.GetIdentityJson()),
+		ExpiresAt: d.time("expires_at", req.GetExpiresAt()), Identity: d.identity(req.GetIdentityJson()),
 		Event: d.event(req.GetEvent()),
 	}
 	if d.err != nil {

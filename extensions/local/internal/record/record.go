@@ -23,8 +23,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 	"golang.org/x/sys/unix"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 // Format is the version of the record that this program writes. A record

@@ -19,8 +19,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"golang.org/x/sys/unix"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 )
 
 // ErrNotRunning is returned when no supervisor answers.

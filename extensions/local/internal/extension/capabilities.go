@@ -47,7 +47,7 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeaturePause:                 enforced("all tasks of the sandbox stop; the deadline goes on"),
 		sdk.FeatureExec:                  enforced("streams, exit code, user, directory, environment; a timeout ends the whole process tree"),
 		sdk.FeatureFiles:                 enforced("tar streams, packed and unpacked inside the sandbox"),
-		sdk.FeaturePorts:                 {Class: sdk.ClassBestEffort, Reason: "TCP, carried to a port of this machine; not with network.egress = open"},
+		sdk.FeaturePorts:                 {Class: sdk.ClassBestEffort, Reason: "TCP, carried to a port of this machine; with network.egress = open also the port itself is one of this machine"},
 		sdk.FeatureLogs:                  enforced("the newest 8 to 16 MiB of the command's output"),
 		sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by a probe of each profile"},
 		sdk.FeatureHostRoot:              machine("this machine's programs and libraries, by allow-list"),

@@ -106,18 +106,18 @@ func cause(err error) (reason, advice string) {
 	denied := strings.Contains(text, "operation not permitted") || strings.Contains(text, "permission denied")
 	switch {
 	case zero("/proc/sys/user/max_user_namespaces"):
-		return "user namespaces are switched off (user.max_user_namespaces is 0): " + reason, "set the sysctl user.max_user_namespaces, or use the docker backend"
+		return "user namespaces are switched off (user.max_user_namespaces is 0): " + reason, "set the sysctl user.max_user_namespaces, or configure another backend"
 	case os.Geteuid() != 0 && zero("/proc/sys/kernel/unprivileged_userns_clone"):
-		return "user namespaces are switched off for users (kernel.unprivileged_userns_clone is 0): " + reason, "set that sysctl to 1, or use the docker backend"
+		return "user namespaces are switched off for users (kernel.unprivileged_userns_clone is 0): " + reason, "set that sysctl to 1, or configure another backend"
 	case denied && os.Geteuid() != 0 && !zeroOrMissing("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"):
 		return "AppArmor forbids user namespaces to unprivileged programs: " + reason,
-			"give this binary an AppArmor profile with userns, set the sysctl kernel.apparmor_restrict_unprivileged_userns to 0, run as root, or use the docker backend"
+			"give this binary an AppArmor profile with userns, set the sysctl kernel.apparmor_restrict_unprivileged_userns to 0, run as root, or configure another backend"
 	case denied && inContainer():
-		return "this is a container whose seccomp filter forbids namespaces: " + reason, "start the container with --security-opt seccomp=unconfined, or use the docker backend"
+		return "this is a container whose seccomp filter forbids namespaces: " + reason, "start the container with --security-opt seccomp=unconfined, or configure another backend"
 	case strings.Contains(text, "no space left") && strings.Contains(text, "namespace"):
 		return "the limit on namespaces is reached: " + reason, "raise the sysctls below /proc/sys/user"
 	}
-	return reason, "use the docker backend, or see the reason"
+	return reason, "configure another backend, or see the reason"
 }
 
 func zero(path string) bool {

@@ -100,6 +100,9 @@ func TestDataProfile(t *testing.T) {
 	for at, c := range map[string]object{"name": {"name": "nothing"}, "document": {"document": "{\"name\": \"-\"}"}} {
 		_, diags := tf.data(tfProfile, c)
 		wantError(t, errorsOf(diags), at)
+		if at == "name" {
+			wantError(t, errorsOf(diags), at, "Unknown profile")
+		}
 	}
 }
 

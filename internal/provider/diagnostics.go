@@ -65,13 +65,19 @@ func find(summary string, err error, at blame) finding {
 	f := finding{summary: summary, detail: sentence(err.Error())}
 	for _, k := range kindSummaries {
 		if errors.Is(err, k.kind) {
-			f.summary = k.summary
+			// A caller may know what kind of object it is.
+			if k.kind != sdk.ErrNotFound || !strings.HasPrefix(summary, "Unknown ") {
+				f.summary = k.summary
+			}
 			break
 		}
 	}
 	var known *sdk.Error
 	if !errors.As(err, &known) {
 		return f
+	}
+	if known.Path == "profile" && errors.Is(err, sdk.ErrNotFound) {
+		f.summary = "Unknown profile"
 	}
 	said := known.Message
 	if said == "" {

@@ -115,7 +115,7 @@ func choiceArgument(description string, choices ...string) schema.StringAttribut
 
 func durationArgument(description string) schema.StringAttribute {
 	return schema.StringAttribute{
-		Optional: true, CustomType: timetypes.GoDurationType{}, MarkdownDescription: description,
+		Optional: true, CustomType: durationType{}, MarkdownDescription: description,
 		Validators: []validator.String{positive{}},
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/terraform-plugin-framework-timetypes/timetypes"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -29,18 +28,18 @@ import (
 
 // providerModel is the provider block.
 type providerModel struct {
-	Fleet         types.String         `tfsdk:"fleet"`
-	Backend       types.String         `tfsdk:"backend"`
-	DefaultTTL    timetypes.GoDuration `tfsdk:"default_ttl"`
-	MaxTTL        timetypes.GoDuration `tfsdk:"max_ttl"`
-	Owner         types.String         `tfsdk:"owner"`
-	Task          types.String         `tfsdk:"task"`
-	Run           types.String         `tfsdk:"run"`
-	StateDir      types.String         `tfsdk:"state_dir"`
-	ExtensionDirs types.List           `tfsdk:"extension_dirs"`
-	ProfileDirs   types.List           `tfsdk:"profile_dirs"`
-	Backends      types.Map            `tfsdk:"backends"`
-	Local         types.Object         `tfsdk:"local"`
+	Fleet         types.String `tfsdk:"fleet"`
+	Backend       types.String `tfsdk:"backend"`
+	DefaultTTL    duration     `tfsdk:"default_ttl"`
+	MaxTTL        duration     `tfsdk:"max_ttl"`
+	Owner         types.String `tfsdk:"owner"`
+	Task          types.String `tfsdk:"task"`
+	Run           types.String `tfsdk:"run"`
+	StateDir      types.String `tfsdk:"state_dir"`
+	ExtensionDirs types.List   `tfsdk:"extension_dirs"`
+	ProfileDirs   types.List   `tfsdk:"profile_dirs"`
+	Backends      types.Map    `tfsdk:"backends"`
+	Local         types.Object `tfsdk:"local"`
 }
 
 // backendModel is one entry of backends.
@@ -77,9 +76,9 @@ func providerSchema() schema.Schema {
 	text := func(name string) schema.Attribute {
 		return schema.StringAttribute{Optional: true, MarkdownDescription: about[name]}
 	}
-	duration := func(name string) schema.Attribute {
+	durationText := func(name string) schema.Attribute {
 		return schema.StringAttribute{
-			Optional: true, CustomType: timetypes.GoDurationType{}, MarkdownDescription: about[name],
+			Optional: true, CustomType: durationType{}, MarkdownDescription: about[name],
 			Validators: []validator.String{positive{}},
 		}
 	}
@@ -95,8 +94,8 @@ func providerSchema() schema.Schema {
 		Attributes: map[string]schema.Attribute{
 			"fleet":          text("fleet"),
 			"backend":        text("backend"),
-			"default_ttl":    duration("default_ttl"),
-			"max_ttl":        duration("max_ttl"),
+			"default_ttl":    durationText("default_ttl"),
+			"max_ttl":        durationText("max_ttl"),
 			"owner":          text("owner"),
 			"task":           text("task"),
 			"run":            text("run"),
@@ -273,7 +272,7 @@ func absolute(dir string) string {
 }
 
 // durationOf returns a validated duration, 0 when there is none.
-func durationOf(d timetypes.GoDuration) time.Duration {
+func durationOf(d duration) time.Duration {
 	if d.IsNull() || d.IsUnknown() {
 		return 0
 	}

@@ -125,6 +125,8 @@ func TestRefusalsOfArgumentsNameTheirPlace(t *testing.T) {
 	} {
 		wantError(t, tf.plan(tfSandbox, c, nil).errors, "\""+at+"\"")
 	}
+	wantError(t, tf.plan(tfSandbox, sandboxOf(object{"ttl": "30"}), nil).errors, "\"ttl\"", `"30" is not a duration (want for example "45m" or "1h30m"; days are 24h)`)
+	wantError(t, tf.plan(tfSandbox, object{"profile": "nothing"}, nil).errors, "\"profile\"", "Unknown profile")
 	both := sandboxOf(object{"snapshot": "snp-00000000000000000000"})
 	wantError(t, tf.plan(tfSandbox, both, nil).errors, "", "profile", "snapshot")
 	wantError(t, tf.plan(tfSandbox, object{}, nil).errors, "", "profile", "snapshot")

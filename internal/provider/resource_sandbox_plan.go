@@ -190,7 +190,7 @@ func (r *sandboxResource) planExisting(ctx context.Context, plan *sandboxModel, 
 
 // keepEqual takes the prior spelling of what means the same.
 func (m *sandboxModel) keepEqual(state sandboxModel) {
-	for _, pair := range [][2]*timetypes.GoDuration{{&m.TTL, &state.TTL}, {&m.MinRemaining, &state.MinRemaining}, {&m.RenewBelow, &state.RenewBelow}} {
+	for _, pair := range [][2]*duration{{&m.TTL, &state.TTL}, {&m.MinRemaining, &state.MinRemaining}, {&m.RenewBelow, &state.RenewBelow}} {
 		if planned := durationOf(*pair[0]); planned != 0 && planned == durationOf(*pair[1]) {
 			*pair[0] = *pair[1]
 		}

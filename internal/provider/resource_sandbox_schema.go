@@ -7,7 +7,6 @@ import (
 	"context"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
-	"github.com/hashicorp/terraform-plugin-framework-timetypes/timetypes"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
@@ -32,24 +31,24 @@ const (
 type sandboxModel struct {
 	sandboxFacts
 
-	Profile          types.String         `tfsdk:"profile"`
-	Snapshot         types.String         `tfsdk:"snapshot"`
-	Backend          types.String         `tfsdk:"backend"`
-	TTL              timetypes.GoDuration `tfsdk:"ttl"`
-	OnExpiry         types.String         `tfsdk:"on_expiry"`
-	OnExpired        types.String         `tfsdk:"on_expired"`
-	MinRemaining     timetypes.GoDuration `tfsdk:"min_remaining"`
-	RenewBelow       timetypes.GoDuration `tfsdk:"renew_below"`
-	OnFailed         types.String         `tfsdk:"on_failed"`
-	OnProfileChange  types.String         `tfsdk:"on_profile_change"`
-	Env              types.Map            `tfsdk:"env"`
-	SecretsWO        types.Map            `tfsdk:"secrets_wo"`
-	SecretsWOVersion types.Int64          `tfsdk:"secrets_wo_version"`
-	Labels           types.Map            `tfsdk:"labels"`
-	Owner            types.String         `tfsdk:"owner"`
-	Task             types.String         `tfsdk:"task"`
-	Run              types.String         `tfsdk:"run"`
-	Timeouts         timeouts.Value       `tfsdk:"timeouts"`
+	Profile          types.String   `tfsdk:"profile"`
+	Snapshot         types.String   `tfsdk:"snapshot"`
+	Backend          types.String   `tfsdk:"backend"`
+	TTL              duration       `tfsdk:"ttl"`
+	OnExpiry         types.String   `tfsdk:"on_expiry"`
+	OnExpired        types.String   `tfsdk:"on_expired"`
+	MinRemaining     duration       `tfsdk:"min_remaining"`
+	RenewBelow       duration       `tfsdk:"renew_below"`
+	OnFailed         types.String   `tfsdk:"on_failed"`
+	OnProfileChange  types.String   `tfsdk:"on_profile_change"`
+	Env              types.Map      `tfsdk:"env"`
+	SecretsWO        types.Map      `tfsdk:"secrets_wo"`
+	SecretsWOVersion types.Int64    `tfsdk:"secrets_wo_version"`
+	Labels           types.Map      `tfsdk:"labels"`
+	Owner            types.String   `tfsdk:"owner"`
+	Task             types.String   `tfsdk:"task"`
+	Run              types.String   `tfsdk:"run"`
+	Timeouts         timeouts.Value `tfsdk:"timeouts"`
 }
 
 // sandboxTimeouts are the operations that can be bounded.

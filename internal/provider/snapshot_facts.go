@@ -18,14 +18,14 @@ import (
 
 // snapshotModel is sandboxer_snapshot.
 type snapshotModel struct {
-	SandboxID        types.String         `tfsdk:"sandbox_id"`
-	Backend          types.String         `tfsdk:"backend"`
-	Kind             types.String         `tfsdk:"kind"`
-	TTL              timetypes.GoDuration `tfsdk:"ttl"`
-	Labels           types.Map            `tfsdk:"labels"`
-	OnSourceReplaced types.String         `tfsdk:"on_source_replaced"`
-	OnExpired        types.String         `tfsdk:"on_expired"`
-	Timeouts         timeouts.Value       `tfsdk:"timeouts"`
+	SandboxID        types.String   `tfsdk:"sandbox_id"`
+	Backend          types.String   `tfsdk:"backend"`
+	Kind             types.String   `tfsdk:"kind"`
+	TTL              duration       `tfsdk:"ttl"`
+	Labels           types.Map      `tfsdk:"labels"`
+	OnSourceReplaced types.String   `tfsdk:"on_source_replaced"`
+	OnExpired        types.String   `tfsdk:"on_expired"`
+	Timeouts         timeouts.Value `tfsdk:"timeouts"`
 
 	ID              types.String      `tfsdk:"id"`
 	Status          types.String      `tfsdk:"status"`

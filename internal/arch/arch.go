@@ -41,7 +41,7 @@ var rules = []rule{
 
 	// Values and rules, no I/O.
 	{"internal/clock", nil},
-	{"internal/sandbox", []string{"sdk", "internal/config/fault"}},
+	{"internal/sandbox", []string{"sdk"}},
 
 	// Documents that people write: profiles and configuration.
 	{"internal/profile/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/config/fault", "internal/config/plainhcl"}},

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config"
-	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/fault"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -104,7 +104,7 @@ func statuses(names []string) ([]sdk.Status, error) {
 			for i, status := range known {
 				all[i] = string(status)
 			}
-			return nil, usage("--status %q is not one of %s%s", name, strings.Join(all, ", "), fault.DidYouMean(name, all))
+			return nil, usage("--status %q is not one of %s%s", name, strings.Join(all, ", "), sandbox.DidYouMean(name, all))
 		}
 		wanted = append(wanted, sdk.Status(name))
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/clock"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config"
-	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/fault"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/profile"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -140,7 +140,7 @@ func flagError(cmd *cobra.Command, err error) error {
 				known = append(known, "--"+flag.Name)
 			}
 		})
-		return usage("%w%s", err, fault.DidYouMean("--"+unknown.GetSpecifiedName(), known))
+		return usage("%w%s", err, sandbox.DidYouMean("--"+unknown.GetSpecifiedName(), known))
 	}
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
@@ -191,7 +191,7 @@ func group(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if len(args) > 0 {
-		return usage("unknown command %q of %s%s", args[0], cmd.CommandPath(), fault.DidYouMean(args[0], names))
+		return usage("unknown command %q of %s%s", args[0], cmd.CommandPath(), sandbox.DidYouMean(args[0], names))
 	}
 	return usage("%s wants one of the commands %s", cmd.CommandPath(), strings.Join(names, ", "))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/fault"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 )
 
 // backends reads the attribute of that name: a map of objects.
@@ -86,7 +86,7 @@ func (d *decoder) backend(at hcl.Range, path string, value cty.Value) Backend {
 			for _, extension := range KnownExtensions() {
 				names = append(names, AttributeOf(extension))
 			}
-			d.add(at, path, "no such attribute%s", fault.DidYouMean(name, names))
+			d.add(at, path, "no such attribute%s", sandbox.DidYouMean(name, names))
 			continue
 		}
 		if d.allowed(at, path, attribute) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/fault"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/plainhcl"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 )
 
 // maxFile bounds a configuration file, in bytes.
@@ -87,7 +88,7 @@ func (d *decoder) body(body *hclsyntax.Body) Config {
 		syntax := body.Attributes[name]
 		attribute, known := schema[name]
 		if !known {
-			d.add(syntax.NameRange, name, "no such attribute%s", fault.DidYouMean(name, slices.Collect(maps.Keys(schema))))
+			d.add(syntax.NameRange, name, "no such attribute%s", sandbox.DidYouMean(name, slices.Collect(maps.Keys(schema))))
 			continue
 		}
 		if !d.allowed(syntax.NameRange, name, attribute) {

@@ -8,7 +8,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/fault"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 )
 
 // checker holds a tree against the table. It collects every fault, remembers
@@ -80,7 +80,7 @@ func (c *checker) fixedObject(n *node, v *value, path string) any {
 		at := join(path, m.key)
 		inner, ok := known[m.key]
 		if !ok {
-			said := "no such attribute" + fault.DidYouMean(m.key, n.names())
+			said := "no such attribute" + sandbox.DidYouMean(m.key, n.names())
 			if n.unknown != nil {
 				said = n.unknown(m.key)
 			}

@@ -54,7 +54,7 @@ func (s Store) Resolve(name string) (sdk.Profile, error) {
 	if !found {
 		return sdk.Profile{}, &sdk.Error{
 			Kind: sdk.ErrNotFound, Path: "profile",
-			Message: fmt.Sprintf("no profile %.80q%s", name, fault.DidYouMean(name, s.names())),
+			Message: fmt.Sprintf("no profile %.80q%s", name, sandbox.DidYouMean(name, s.names())),
 			Advice:  "`sandboxer profile list` shows the names; a file is named with its extension or a path",
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config/fault"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -102,7 +101,7 @@ func UnknownFeature(name string) string {
 	for _, feature := range sdk.Features() {
 		known = append(known, string(feature))
 	}
-	return "no such feature" + fault.DidYouMean(name, known) + "; `sandboxer extension describe local` lists the features"
+	return "no such feature" + DidYouMean(name, known) + "; `sandboxer extension describe local` lists the features"
 }
 
 // ValidateLabels returns the faults of user labels.

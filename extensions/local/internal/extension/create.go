@@ -63,7 +63,7 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 		}
 		return sdk.CreateResult{}, errors.Join(fmt.Errorf("%s could not be started: %w", named(r.ID), err), cleanup)
 	}
-	if r, err = record.Read(dir); err != nil {
+	if r, err = record.Read(dir, opts.ID); err != nil {
 		return sdk.CreateResult{}, fmt.Errorf("%s: %w", named(opts.ID), err)
 	}
 	return sdk.CreateResult{Sandbox: e.sandbox(r, dir)}, nil
@@ -72,7 +72,7 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 // refuseExisting answers ErrConflict with the present lease when the id is
 // taken, whatever fleet has it.
 func (e *Extension) refuseExisting(opts sdk.CreateOptions) error {
-	r, err := record.Read(e.store.sandbox(opts.ID))
+	r, err := record.Read(e.store.sandbox(opts.ID), opts.ID)
 	if errors.Is(err, record.ErrGone) {
 		return nil
 	}

@@ -41,7 +41,7 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 	// interrupted: a half destroyed sandbox helps nobody.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killDeadline)
 	defer cancel()
-	r, err = record.Update(dir, func(r *record.Record) error {
+	r, err = record.Update(dir, opts.Target.ID, func(r *record.Record) error {
 		lease, err := sdk.ClaimLease(r.Lease, e.now(), r.Lease.Generation, "destroy", false, r.Lease.Event)
 		if err != nil {
 			return err

@@ -98,7 +98,7 @@ func (e *Extension) callError(id, dir, what string, err error) error {
 		return err
 	}
 	if errors.Is(err, supervisor.ErrNotRunning) {
-		r, readErr := record.Read(dir)
+		r, readErr := record.Read(dir, id)
 		if errors.Is(readErr, record.ErrGone) {
 			return sdk.Errorf(sdk.ErrNotFound, "%s was destroyed during %s", named(id), what)
 		}

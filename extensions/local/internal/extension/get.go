@@ -55,7 +55,7 @@ func (e *Extension) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListRes
 			continue
 		}
 		dir := e.store.sandbox(entry.Name())
-		r, err := record.Read(dir)
+		r, err := record.Read(dir, entry.Name())
 		if errors.Is(err, record.ErrGone) {
 			continue // destroyed while we read
 		}
@@ -123,7 +123,7 @@ func (e *Extension) status(r record.Record, dir string) (sdk.Status, string) {
 	}
 	// It may have written its last word between our read and the look at the
 	// lock.
-	if again, err := record.Read(dir); err == nil && again.Status != r.Status {
+	if again, err := record.Read(dir, r.ID); err == nil && again.Status != r.Status {
 		return again.Status, again.Reason
 	}
 	if r.Status == sdk.StatusCreating {

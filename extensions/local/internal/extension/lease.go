@@ -58,7 +58,7 @@ func (e *Extension) changeLease(ctx context.Context, target sdk.Target, rule fun
 		return sdk.Lease{}, err
 	}
 	before := r.Lease.Generation
-	r, err = record.Update(dir, func(r *record.Record) error {
+	r, err = record.Update(dir, target.ID, func(r *record.Record) error {
 		lease, err := rule(r, dir)
 		if err != nil {
 			return err

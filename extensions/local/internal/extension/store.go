@@ -147,7 +147,7 @@ func (e *Extension) read(target sdk.Target) (record.Record, string, error) {
 		return record.Record{}, "", err
 	}
 	dir := e.store.sandbox(target.ID)
-	r, err := record.Read(dir)
+	r, err := record.Read(dir, target.ID)
 	if errors.Is(err, record.ErrGone) {
 		return r, dir, sdk.Errorf(sdk.ErrNotFound, "%s is not in %s", named(target.ID), filepath.Dir(e.store.root))
 	}

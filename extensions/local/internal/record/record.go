@@ -39,6 +39,9 @@ const maxSize = 8 << 20
 // ErrGone is returned for a directory that holds no record.
 var ErrGone = errors.New("no record")
 
+// ErrNewer is returned for a record that a newer program wrote.
+var ErrNewer = errors.New("a newer sandboxer wrote it")
+
 // Record is what is known about one sandbox. It holds no secret value.
 type Record struct {
 	Format     int               `json:"format"`
@@ -82,8 +85,9 @@ type Process struct {
 // Path returns the record's path in a sandbox's directory.
 func Path(dir string) string { return filepath.Join(dir, "record.json") }
 
-// Read returns the record of a directory, or ErrGone.
-func Read(dir string) (Record, error) {
+// Read returns the record of a sandbox in its directory, or ErrGone. A record
+// that is about another sandbox is an error like one that can't be read.
+func Read(dir, id string) (Record, error) {
 	data, err := readFile(Path(dir))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return Record{}, fmt.Errorf("%s: %w", dir, ErrGone)
@@ -91,7 +95,14 @@ func Read(dir string) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	return Decode(data)
+	r, err := Decode(data)
+	if err != nil {
+		return Record{}, err
+	}
+	if r.ID != id {
+		return Record{}, fmt.Errorf("record is about %.40q", r.ID)
+	}
+	return r, nil
 }
 
 // Decode reads a record.
@@ -103,7 +114,7 @@ func Decode(data []byte) (Record, error) {
 		return Record{}, fmt.Errorf("record: %w", err)
 	}
 	if version.Format > Format {
-		return Record{}, fmt.Errorf("record has format %d and this program knows %d: use the newer sandboxer that wrote it", version.Format, Format)
+		return Record{}, fmt.Errorf("record has format %d and this program knows %d: %w", version.Format, Format, ErrNewer)
 	}
 	if version.Format < 1 {
 		return Record{}, fmt.Errorf("record has format %d", version.Format)
@@ -117,13 +128,13 @@ func Decode(data []byte) (Record, error) {
 
 // Update changes a record under its lock. When change returns an error, or
 // leaves the record as it was, nothing is written.
-func Update(dir string, change func(*Record) error) (Record, error) {
+func Update(dir, id string, change func(*Record) error) (Record, error) {
 	unlock, err := Lock(dir)
 	if err != nil {
 		return Record{}, err
 	}
 	defer unlock()
-	r, err := Read(dir)
+	r, err := Read(dir, id)
 	if err != nil {
 		return Record{}, err
 	}

@@ -31,7 +31,7 @@ func (s *supervisor) suspend(ctx context.Context, verb string) error {
 	if verb == "resume" {
 		to = sdk.StatusReady
 	}
-	r, err := record.Read(rootfs.PrivateSandbox)
+	r, err := record.Read(rootfs.PrivateSandbox, s.config.ID)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (s *supervisor) suspend(ctx context.Context, verb string) error {
 	if err := s.runsc.Run(ctx, shortCall, verb, s.config.ID); err != nil {
 		return err
 	}
-	_, err = record.Update(rootfs.PrivateSandbox, func(r *record.Record) error {
+	_, err = record.Update(rootfs.PrivateSandbox, s.config.ID, func(r *record.Record) error {
 		if r.Status == sdk.StatusReady || r.Status == sdk.StatusPaused {
 			r.Status = to
 		}

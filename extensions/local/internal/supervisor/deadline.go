@@ -5,8 +5,9 @@
 
 package supervisor
 
-// The deadline. It is whatever the record on disk says now; nothing is kept
-// in memory, so an extend by anyone counts as soon as it is acknowledged.
+// The deadline. It is whatever the record on disk says now, so an extend by
+// anyone counts as soon as it is acknowledged. What was read last is kept for
+// when the record can't be read any more: it then holds.
 
 import (
 	"errors"
@@ -33,27 +34,29 @@ func untilCheck(now, deadline time.Time) time.Duration {
 // the lock, so that an extend that was acknowledged before wins, and one
 // that comes after is refused.
 func (s *supervisor) checkDeadline(now time.Time) (wait time.Duration, done bool) {
-	r, err := record.Read(rootfs.PrivateSandbox)
+	r, err := record.Read(rootfs.PrivateSandbox, s.config.ID)
 	if errors.Is(err, record.ErrGone) {
 		return 0, true // destroyed under us
 	}
 	if err != nil {
-		// A record that can't be read grants nothing, but may be readable
-		// again: a full disk, for one.
+		// A record that can't be read grants nothing beyond what was granted
+		// before, but may be readable again.
 		fmt.Fprintln(os.Stderr, "read the record:", err)
-		return maxSleep, false
+		return untilCheck(now, s.deadline), !now.Before(s.deadline)
 	}
+	s.deadline = r.Lease.ExpiresAt
 	if r.Lease.Claimed {
 		return 0, true
 	}
 	if !r.Lease.Expired(now) {
 		return untilCheck(now, r.Lease.ExpiresAt), false
 	}
-	_, err = record.Update(rootfs.PrivateSandbox, func(r *record.Record) error {
+	_, err = record.Update(rootfs.PrivateSandbox, s.config.ID, func(r *record.Record) error {
 		return expire(r, now)
 	})
 	var conflict *notExpired
 	if errors.As(err, &conflict) {
+		s.deadline = conflict.until
 		return untilCheck(now, conflict.until), false
 	}
 	if err != nil {

@@ -42,6 +42,7 @@ type supervisor struct {
 	ended     chan struct{}
 	poke      chan struct{} // the record may have changed
 	socket    *net.UnixListener
+	deadline  time.Time // as read last; only the loop of serve uses it
 
 	mu     sync.Mutex // serialises pause, resume and snapshot
 	calls  int64      // names call files; under callMu
@@ -160,13 +161,14 @@ func start() (*supervisor, error) {
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
-	_, err = record.Update(rootfs.PrivateSandbox, func(r *record.Record) error {
+	r, err := record.Update(rootfs.PrivateSandbox, config.ID, func(r *record.Record) error {
 		if r.Lease.Claimed {
 			return errors.New("it was claimed for destruction while it was created")
 		}
 		r.Status = sdk.StatusReady
 		return nil
 	})
+	s.deadline = r.Lease.ExpiresAt
 	return s, err
 }
 
@@ -258,7 +260,7 @@ func (s *supervisor) serve() {
 
 // recordEnd notes that the sandbox ended without us.
 func (s *supervisor) recordEnd() {
-	_, err := record.Update(rootfs.PrivateSandbox, func(r *record.Record) error {
+	_, err := record.Update(rootfs.PrivateSandbox, s.config.ID, func(r *record.Record) error {
 		if r.Status == sdk.StatusReady || r.Status == sdk.StatusPaused || r.Status == sdk.StatusCreating {
 			r.Status = sdk.StatusLost
 			r.Reason = "the sandbox process ended by itself"

@@ -6,8 +6,11 @@
 package extension_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,4 +71,77 @@ func TestARecordThatBecomesReadableAgainCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, e, s.ID, sdk.StatusExpired)
+}
+
+func TestAnUnreadableRecordBlocksOnlyItself(t *testing.T) {
+	state := stateDir(t)
+	e := backendAt(t, state, time.Now)
+	s := create(t, e, options(sdk.Profile{Name: "shell"}))
+	for name, content := range unreadable {
+		id := newID("sbx-")
+		if err := os.Mkdir(filepath.Dir(recordOf(state, id)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(recordOf(state, id), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list, err := e.List(t.Context(), sdk.ListOptions{Fleet: fleet})
+		if err != nil || len(list.Sandboxes) != 1 || list.Sandboxes[0].ID != s.ID || list.Incomplete != "" || !slices.Contains(list.Unreadable, id) {
+			t.Errorf("%s: %+v, %v; want the one that can be read, and the id of the other", name, list, err)
+		}
+		_, getErr := e.Get(t.Context(), sdk.GetOptions{Target: target(id)})
+		_, destroyErr := e.Destroy(t.Context(), sdk.DestroyOptions{Target: target(id)})
+		_, claimErr := e.Claim(t.Context(), sdk.ClaimOptions{Target: target(id), Generation: 1})
+		for _, err := range []error{getErr, destroyErr, claimErr} {
+			if err == nil || !strings.Contains(err.Error(), recordOf(state, id)) || !strings.Contains(err.Error(), "(") {
+				t.Errorf("%s: %v, want an error that names the file and what to do", name, err)
+			}
+			for _, kind := range sdk.Kinds() {
+				if errors.Is(err, kind) {
+					t.Errorf("%s: %v is %v", name, err, kind)
+				}
+			}
+		}
+		if name == "newer" != strings.Contains(destroyErr.Error(), "use the newer sandboxer") {
+			t.Errorf("%s: %v", name, destroyErr)
+		}
+		if left, err := os.ReadFile(recordOf(state, id)); err != nil || string(left) != content {
+			t.Errorf("%s: it was touched: %s, %v", name, left, err)
+		}
+	}
+	// What is not there is seen to be gone, whatever lies beside it.
+	absent := target(newID("sbx-"))
+	if result, err := e.Destroy(t.Context(), sdk.DestroyOptions{Target: absent}); err != nil || result.Existed {
+		t.Errorf("destroy of nothing: %+v, %v", result, err)
+	}
+	if _, err := e.Get(t.Context(), sdk.GetOptions{Target: absent}); !errors.Is(err, sdk.ErrNotFound) {
+		t.Errorf("get of nothing: %v", err)
+	}
+}
+
+func TestWhatRunsIsNeverGone(t *testing.T) {
+	state := stateDir(t)
+	e := backendAt(t, state, time.Now)
+	s := create(t, e, options(sdk.Profile{Name: "shell"}))
+	if err := os.Remove(recordOf(state, s.ID)); err != nil {
+		t.Fatal(err)
+	}
+	alive := func() bool { return len(hostProcesses(t, s.ID)) > 0 }
+	_, err := e.Get(t.Context(), sdk.GetOptions{Target: target(s.ID)})
+	if alive() && (err == nil || errors.Is(err, sdk.ErrNotFound)) {
+		t.Errorf("get: %v while it runs", err)
+	}
+	list, err := e.List(t.Context(), sdk.ListOptions{Fleet: fleet})
+	if alive() && (err != nil || !slices.Equal(list.Unreadable, []string{s.ID})) {
+		t.Errorf("list: %+v, %v while it runs", list, err)
+	}
+	if result, err := e.Destroy(t.Context(), sdk.DestroyOptions{Target: target(s.ID)}); err != nil || !result.Existed {
+		t.Errorf("destroy: %+v, %v", result, err)
+	}
+	if left := hostProcesses(t, s.ID); len(left) > 0 {
+		t.Errorf("still running: %v", left)
+	}
+	if _, err := os.Lstat(filepath.Dir(recordOf(state, s.ID))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its directory: %v", err)
+	}
 }

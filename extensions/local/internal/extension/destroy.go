@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
@@ -28,10 +30,14 @@ const killDeadline = 30 * time.Second
 // that was interrupted is continued by the next one.
 func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.DestroyResult, error) {
 	r, dir, err := e.read(opts.Target)
+	recordless := errors.Is(err, errNoRecord)
 	if errors.Is(err, sdk.ErrNotFound) && r.ID == "" {
-		return sdk.DestroyResult{}, nil
+		if _, statErr := os.Lstat(dir); errors.Is(statErr, os.ErrNotExist) {
+			return sdk.DestroyResult{}, nil
+		}
+		recordless = true
 	}
-	if err != nil {
+	if err != nil && !recordless {
 		return sdk.DestroyResult{}, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -41,6 +47,12 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 	// interrupted: a half destroyed sandbox helps nobody.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killDeadline)
 	defer cancel()
+	if recordless {
+		// Whoever took the record away has ended it: its supervisor does so when
+		// it looks, whatever the fleet was.
+		supervisor.Poke(dir)
+		return e.finish(ctx, record.Record{ID: opts.Target.ID}, dir)
+	}
 	r, err = record.Update(dir, opts.Target.ID, func(r *record.Record) error {
 		lease, err := sdk.ClaimLease(r.Lease, e.now(), r.Lease.Generation, "destroy", false, r.Lease.Event)
 		if err != nil {
@@ -58,6 +70,11 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 	if err != nil {
 		return sdk.DestroyResult{Existed: true}, fmt.Errorf("%s: claim it for destruction: %w", named(opts.Target.ID), err)
 	}
+	return e.finish(ctx, r, dir)
+}
+
+// finish ends what runs and removes what is there.
+func (e *Extension) finish(ctx context.Context, r record.Record, dir string) (sdk.DestroyResult, error) {
 	result := sdk.DestroyResult{Existed: true}
 	if err := supervisor.Kill(ctx, dir); err != nil {
 		result.Leftovers = append(result.Leftovers, "process "+r.ID+": "+err.Error())
@@ -93,7 +110,24 @@ func removeSandboxDir(dir string) error {
 		return err
 	}
 	defer unlock()
+	for try := 0; ; try++ {
+		err := emptyAndRemove(dir)
+		if err == nil {
+			return record.SyncDir(filepath.Dir(dir))
+		}
+		// Someone who wants the lock makes it again when it is gone before its
+		// directory is.
+		if !errors.Is(err, unix.ENOTEMPTY) || try == 100 {
+			return err
+		}
+	}
+}
+
+func emptyAndRemove(dir string) error {
 	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -114,5 +148,5 @@ func removeSandboxDir(dir string) error {
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return record.SyncDir(filepath.Dir(dir))
+	return nil
 }

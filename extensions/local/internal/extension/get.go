@@ -8,12 +8,10 @@ package extension
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
@@ -46,7 +44,6 @@ func (e *Extension) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListRes
 	if err != nil {
 		return result, &sdk.Error{Kind: sdk.ErrUnreachable, Message: "the state directory can't be read", Err: err}
 	}
-	var broken []string
 	for _, entry := range entries {
 		if err := ctx.Err(); err != nil {
 			return sdk.ListResult{}, err
@@ -56,19 +53,16 @@ func (e *Extension) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListRes
 		}
 		dir := e.store.sandbox(entry.Name())
 		r, err := record.Read(dir, entry.Name())
-		if errors.Is(err, record.ErrGone) {
+		if errors.Is(err, record.ErrGone) && !record.SupervisorAlive(dir) {
 			continue // destroyed while we read
 		}
 		if err != nil {
-			broken = append(broken, fmt.Sprintf("%s: %v", entry.Name(), err))
+			result.Unreadable = append(result.Unreadable, entry.Name())
 			continue
 		}
 		if r.Identity.Fleet == fleet {
 			result.Sandboxes = append(result.Sandboxes, e.sandbox(r, dir))
 		}
-	}
-	if len(broken) > 0 {
-		result.Incomplete = clipAt("records that can't be read: "+strings.Join(broken, "; "), 2000)
 	}
 	return result, nil
 }

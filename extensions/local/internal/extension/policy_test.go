@@ -260,24 +260,3 @@ func TestHalfDoneWorkIsCollected(t *testing.T) {
 		t.Errorf("fresh work was removed: %v", err)
 	}
 }
-
-func TestWhatOthersMadeIsNotTouched(t *testing.T) {
-	state := stateDir(t)
-	e := backendAt(t, state, time.Now)
-	s := create(t, e, options(sdk.Profile{Name: "shell"}))
-	dir := filepath.Join(state, "local", "sandboxes")
-	newer := newID("sbx-")
-	if err := os.Mkdir(filepath.Join(dir, newer), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, newer, "record.json"), []byte(`{"format": 99}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	list, err := e.List(t.Context(), sdk.ListOptions{Fleet: fleet})
-	if err != nil || len(list.Sandboxes) != 1 || list.Sandboxes[0].ID != s.ID || !strings.Contains(list.Incomplete, "format 99") {
-		t.Errorf("%+v, %v; want the one that can be read, and why there may be more", list, err)
-	}
-	if _, err := e.Destroy(t.Context(), sdk.DestroyOptions{Target: target(newer)}); !errors.Is(err, sdk.ErrUnreachable) {
-		t.Errorf("destroy of a newer record: %v, want ErrUnreachable", err)
-	}
-}

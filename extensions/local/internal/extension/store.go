@@ -130,6 +130,20 @@ func (s store) here(ref, id string) error {
 		Advice:  "run this on that machine with that state directory"}
 }
 
+// errNoRecord is a sandbox that runs and whose record was taken away. Its
+// supervisor ends it as soon as it looks.
+var errNoRecord = errors.New("the sandbox runs and its record is missing (its supervisor ends it within seconds; destroy removes what is left)")
+
+// unreadable says why a record can't be used. It is none of the sdk's kinds:
+// the backend was reached and the sandbox is there.
+func unreadable(id, dir string, err error) error {
+	advice := "its supervisor ends it at the deadline that it read last; when nothing of it runs any more, remove the directory " + dir
+	if errors.Is(err, record.ErrNewer) {
+		advice = "use the newer sandboxer"
+	}
+	return fmt.Errorf("%s: %s can't be read: %w (%s)", named(id), record.Path(dir), err, advice)
+}
+
 // read returns the record of a sandbox of a fleet. An object of another
 // fleet does not exist for this one.
 func (e *Extension) read(target sdk.Target) (record.Record, string, error) {
@@ -149,10 +163,13 @@ func (e *Extension) read(target sdk.Target) (record.Record, string, error) {
 	dir := e.store.sandbox(target.ID)
 	r, err := record.Read(dir, target.ID)
 	if errors.Is(err, record.ErrGone) {
+		if record.SupervisorAlive(dir) {
+			return r, dir, errNoRecord
+		}
 		return r, dir, sdk.Errorf(sdk.ErrNotFound, "%s is not in %s", named(target.ID), filepath.Dir(e.store.root))
 	}
 	if err != nil {
-		return r, dir, &sdk.Error{Kind: sdk.ErrUnreachable, Message: named(target.ID), Err: err}
+		return r, dir, unreadable(target.ID, dir, err)
 	}
 	if r.Identity.Fleet != fleet {
 		return r, dir, sdk.Errorf(sdk.ErrNotFound, "%s is not of fleet %q", named(target.ID), clip(fleet))

@@ -56,15 +56,16 @@ func HoldSupervisor(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// SupervisorAlive reports whether the supervisor's lock is held.
+// SupervisorAlive reports whether the supervisor's lock is held. Where that
+// can't be told it is taken to be.
 func SupervisorAlive(dir string) bool {
 	f, err := os.OpenFile(filepath.Join(dir, "supervisor.lock"), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return false
+		return !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
 	}
 	defer f.Close()
 	// Shared, so that two who look do not see each other.
-	return errors.Is(flock(f, unix.LOCK_SH|unix.LOCK_NB), ErrHeld)
+	return flock(f, unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
 func openLock(path string) (*os.File, error) {

@@ -156,16 +156,8 @@ func Checkpoint(ctx context.Context, dir, kind string, deadline time.Duration, t
 // gone.
 func Kill(ctx context.Context, dir string) error {
 	for {
-		held, err := record.HoldSupervisor(dir)
-		if err == nil {
-			held.Close()
+		if !record.SupervisorAlive(dir) {
 			return nil
-		}
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		if !errors.Is(err, record.ErrHeld) {
-			return err
 		}
 		// Whoever holds the lock leaves its name here first of all. Until then
 		// it is still being started.

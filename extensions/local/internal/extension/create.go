@@ -35,7 +35,7 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 	if err := e.store.open(); err != nil {
 		return sdk.CreateResult{}, err
 	}
-	e.store.tidy(time.Now()) // by the file system's clock
+	e.store.tidy()
 	// An id that exists is refused before any work is done for it; the rename
 	// below decides when two come at once.
 	if err := e.refuseExisting(opts); err != nil {
@@ -127,19 +127,14 @@ func (e *Extension) newRecord(opts sdk.CreateOptions, p *plan) record.Record {
 // begin puts the record on disk. It is complete before it has its name, and
 // the rename fails when the name is taken.
 func (e *Extension) begin(r record.Record) (dir string, lock *os.File, err error) {
-	temp, err := os.MkdirTemp(e.store.path("sandboxes"), ".new-*")
+	// The lock is held without a gap from here to the end of the supervisor's
+	// life, which inherits it: "creating" with a free lock is a creation that
+	// died.
+	temp, lock, err := e.store.begin("sandboxes", record.SupervisorLock)
 	if err != nil {
 		return "", nil, err
 	}
 	defer os.RemoveAll(temp)
-	if err := e.store.own(temp); err != nil {
-		return "", nil, err
-	}
-	// Held without a gap from here to the end of the supervisor's life, which
-	// inherits it: "creating" with a free lock is a creation that died.
-	if lock, err = record.HoldSupervisor(temp); err != nil {
-		return "", nil, err
-	}
 	unlock, err := record.Lock(temp)
 	if err == nil {
 		err = record.Write(temp, r)

@@ -27,7 +27,8 @@ func (e *Extension) Get(_ context.Context, opts sdk.GetOptions) (sdk.GetResult, 
 }
 
 // List implements [sdk.Extension]. It reads the directory and each record
-// once and starts no process.
+// once and starts no process. On the way it removes what the dead left half
+// done.
 func (e *Extension) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListResult, error) {
 	fleet, err := e.fleetOf(opts.Fleet)
 	if err != nil {
@@ -49,6 +50,7 @@ func (e *Extension) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListRes
 			return sdk.ListResult{}, err
 		}
 		if !isSandboxID(entry.Name()) {
+			e.store.sweep("sandboxes", entry.Name(), record.SupervisorLock)
 			continue
 		}
 		dir := e.store.sandbox(entry.Name())

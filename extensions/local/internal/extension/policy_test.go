@@ -231,32 +231,3 @@ func TestDescribeNamesEveryFeature(t *testing.T) {
 		}
 	}
 }
-
-func TestHalfDoneWorkIsCollected(t *testing.T) {
-	state := stateDir(t)
-	e := backendAt(t, state, time.Now)
-	create(t, e, options(sdk.Profile{Name: "shell"}))
-	root := filepath.Join(state, "local")
-	old := []string{filepath.Join(root, "sandboxes", ".new-1"), filepath.Join(root, "snapshots", newID("snp-")+".partial"), filepath.Join(root, "images", ".new-2")}
-	fresh := filepath.Join(root, "sandboxes", ".new-3")
-	for _, path := range append(old, fresh) {
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, path := range old {
-		past := time.Now().Add(-24 * time.Hour)
-		if err := os.Chtimes(path, past, past); err != nil {
-			t.Fatal(err)
-		}
-	}
-	create(t, e, options(sdk.Profile{Name: "shell"}))
-	for _, path := range old {
-		if _, err := os.Stat(path); err == nil {
-			t.Errorf("%s is still there", path)
-		}
-	}
-	if _, err := os.Stat(fresh); err != nil {
-		t.Errorf("fresh work was removed: %v", err)
-	}
-}

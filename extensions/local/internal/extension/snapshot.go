@@ -42,26 +42,56 @@ func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk
 	if err := e.store.open(); err != nil {
 		return sdk.SnapshotResult{}, err
 	}
-	final := e.store.snapshot(opts.SnapshotID)
-	if _, err := os.Lstat(final); err == nil {
-		return sdk.SnapshotResult{}, sdk.Errorf(sdk.ErrConflict, "snapshot %s exists already", opts.SnapshotID)
+	partial, lock, err := e.beginSnapshot(opts.SnapshotID)
+	if err != nil {
+		return sdk.SnapshotResult{}, err
 	}
-	partial := e.store.path("snapshots", opts.SnapshotID+".partial")
-	if err := os.Mkdir(partial, 0o700); err != nil {
-		return sdk.SnapshotResult{}, fmt.Errorf("snapshot %s: %w", opts.SnapshotID, err)
-	}
+	defer lock.Close()
 	defer os.RemoveAll(partial)
 	m, err := e.write(ctx, opts, r, dir, partial)
 	if err != nil {
 		return sdk.SnapshotResult{}, err
 	}
-	if err := os.Rename(partial, final); err != nil {
+	if err := os.Rename(partial, e.store.snapshot(opts.SnapshotID)); err != nil {
 		return sdk.SnapshotResult{}, fmt.Errorf("snapshot %s: %w", opts.SnapshotID, err)
 	}
 	if err := record.SyncDir(e.store.path("snapshots")); err != nil {
 		return sdk.SnapshotResult{}, err
 	}
 	return sdk.SnapshotResult{Snapshot: e.snapshotOf(m)}, nil
+}
+
+// beginSnapshot makes the directory that a snapshot is written into, whose
+// lock is held for as long as it is.
+func (e *Extension) beginSnapshot(id string) (partial string, lock *os.File, err error) {
+	if _, err := os.Lstat(e.store.snapshot(id)); err == nil {
+		return "", nil, sdk.Errorf(sdk.ErrConflict, "snapshot %s exists already", id)
+	}
+	partial = e.store.partial(id)
+	err = removeDead(partial, record.WriterLock) // of a writer that was killed
+	if errors.Is(err, errLive) {
+		return "", nil, beingWritten(id)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("snapshot %s: %w", id, err)
+	}
+	temp, lock, err := e.store.begin("snapshots", record.WriterLock)
+	if err != nil {
+		return "", nil, fmt.Errorf("snapshot %s: %w", id, err)
+	}
+	if err := os.Rename(temp, partial); err != nil {
+		lock.Close()
+		_ = os.RemoveAll(temp)
+		if errors.Is(err, os.ErrExist) {
+			return "", nil, beingWritten(id)
+		}
+		return "", nil, fmt.Errorf("snapshot %s: %w", id, err)
+	}
+	return partial, lock, nil
+}
+
+func beingWritten(id string) error {
+	return &sdk.Error{Kind: sdk.ErrConflict, Message: "snapshot " + id + " is being written", Advice: "wait for it, or end the process that makes it"}
 }
 
 // write fills a snapshot's directory.
@@ -71,9 +101,6 @@ func (e *Extension) write(ctx context.Context, opts sdk.SnapshotOptions, r recor
 	}
 	fail := func(err error) (snapshot.Manifest, error) {
 		return snapshot.Manifest{}, e.callError(r.ID, dir, string(opts.Kind)+" snapshot", err)
-	}
-	if err := e.store.own(partial); err != nil {
-		return fail(err)
 	}
 	var lost []string
 	if opts.Kind == sdk.SnapshotMemory {
@@ -135,7 +162,8 @@ func (e *Extension) GetSnapshot(_ context.Context, opts sdk.GetSnapshotOptions) 
 	return sdk.GetSnapshotResult{Snapshot: e.snapshotOf(m)}, nil
 }
 
-// ListSnapshots implements [sdk.Snapshotter].
+// ListSnapshots implements [sdk.Snapshotter]. On the way it removes what the
+// dead left half done.
 func (e *Extension) ListSnapshots(ctx context.Context, opts sdk.ListSnapshotsOptions) (sdk.ListSnapshotsResult, error) {
 	fleet, err := e.fleetOf(opts.Fleet)
 	if err != nil {
@@ -155,6 +183,7 @@ func (e *Extension) ListSnapshots(ctx context.Context, opts sdk.ListSnapshotsOpt
 			return sdk.ListSnapshotsResult{}, err
 		}
 		if !isSnapshotID(entry.Name()) {
+			e.store.sweep("snapshots", entry.Name(), record.WriterLock)
 			continue
 		}
 		m, err := snapshot.Read(e.store.snapshot(entry.Name()))
@@ -206,6 +235,16 @@ func (e *Extension) DeleteSnapshot(_ context.Context, opts sdk.DeleteSnapshotOpt
 	if errors.Is(err, sdk.ErrNotFound) && m.ID == "" {
 		return sdk.DeleteSnapshotResult{}, nil
 	}
+	if errors.Is(err, errUnfinished) {
+		err := removeDead(e.store.partial(opts.SnapshotID), record.WriterLock)
+		if errors.Is(err, errLive) {
+			err = beingWritten(opts.SnapshotID)
+		}
+		if err != nil {
+			err = fmt.Errorf("snapshot %s: %w", opts.SnapshotID, err)
+		}
+		return sdk.DeleteSnapshotResult{Existed: true}, err
+	}
 	if err != nil {
 		return sdk.DeleteSnapshotResult{}, err
 	}
@@ -217,16 +256,14 @@ func (e *Extension) DeleteSnapshot(_ context.Context, opts sdk.DeleteSnapshotOpt
 		return sdk.DeleteSnapshotResult{}, err
 	}
 	defer unlock()
-	// Its name goes first: what is half deleted must not be found.
-	gone := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".deleted-"+randomText(8))
-	if err := os.Rename(dir, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return sdk.DeleteSnapshotResult{}, err
+	if err := remove(dir); err != nil {
+		return sdk.DeleteSnapshotResult{Existed: true}, fmt.Errorf("snapshot %s: %w", opts.SnapshotID, err)
 	}
-	if err := os.RemoveAll(gone); err != nil {
-		return sdk.DeleteSnapshotResult{Existed: true}, fmt.Errorf("snapshot %s: its files could not be removed: %w", opts.SnapshotID, err)
-	}
-	return sdk.DeleteSnapshotResult{Existed: true}, record.SyncDir(filepath.Dir(dir))
+	return sdk.DeleteSnapshotResult{Existed: true}, nil
 }
+
+// errUnfinished is a snapshot whose writer died.
+var errUnfinished = errors.New("its writer is gone")
 
 func (e *Extension) readSnapshot(id, fleet string) (snapshot.Manifest, string, error) {
 	fleet, err := e.fleetOf(fleet)
@@ -239,10 +276,20 @@ func (e *Extension) readSnapshot(id, fleet string) (snapshot.Manifest, string, e
 	dir := e.store.snapshot(id)
 	m, err := snapshot.Read(dir)
 	if errors.Is(err, snapshot.ErrGone) {
+		partial := e.store.partial(id)
+		if _, statErr := os.Lstat(partial); statErr == nil {
+			if record.Held(partial, record.WriterLock) {
+				return m, dir, beingWritten(id)
+			}
+			return m, dir, &sdk.Error{Kind: sdk.ErrConflict, Message: "snapshot " + id + " was not finished", Advice: "delete it", Err: errUnfinished}
+		}
+		m, err = snapshot.Read(dir) // it may have got its name between the two looks
+	}
+	if errors.Is(err, snapshot.ErrGone) {
 		return m, dir, sdk.Errorf(sdk.ErrNotFound, "snapshot %s is not in %s", id, filepath.Dir(e.store.root))
 	}
 	if err != nil {
-		return m, dir, &sdk.Error{Kind: sdk.ErrUnreachable, Message: "snapshot " + id, Err: err}
+		return m, dir, fmt.Errorf("snapshot %s in %s can't be read: %w (use the sandboxer that wrote it; a damaged one is removed with its directory)", id, dir, err)
 	}
 	if m.Identity.Fleet != fleet {
 		return m, dir, sdk.Errorf(sdk.ErrNotFound, "snapshot %s is not of fleet %q", id, clip(fleet))

@@ -38,6 +38,7 @@ func (s store) path(names ...string) string {
 
 func (s store) sandbox(id string) string  { return s.path("sandboxes", id) }
 func (s store) snapshot(id string) string { return s.path("snapshots", id) }
+func (s store) partial(id string) string  { return s.path("snapshots", id+partialSuffix) }
 
 // open makes the state directory. It holds what sandboxes write, so nobody
 // else may look into it.

@@ -5,10 +5,13 @@
 
 package extension
 
-// What a killed creation, snapshot or deletion left half done has no name
-// that anything would find, so it is collected here.
+// What a killed creation, snapshot or deletion left half done, and its
+// removal. Its maker holds a lock in it, so that the dead are told from the
+// living at once.
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,28 +20,108 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 )
 
-// staleAfter is how long half done work is left alone: longer than any of it
-// can take while its maker lives.
-const staleAfter = 2 * snapshotDeadline
+const (
+	// beginGrace is how long a directory may be without its lock: the lock is
+	// what is made in it first.
+	beginGrace = 10 * time.Second
+	// staleAfter is how long what has no lock is left alone.
+	staleAfter = 30 * time.Minute
 
-// tidy removes what was left half done. It is best effort: what can't be
-// removed now is tried again by the next create.
-func (s store) tidy(now time.Time) {
-	for _, dir := range []string{"sandboxes", "snapshots", "images", "bin"} {
-		entries, err := os.ReadDir(s.path(dir))
+	newPrefix     = ".new-"
+	deletedInfix  = ".deleted-"
+	partialSuffix = ".partial"
+)
+
+// begin makes a directory that has no name yet and whose lock is held.
+func (s store) begin(parent, lockName string) (dir string, lock *os.File, err error) {
+	for try := 0; ; try++ {
+		if dir, err = os.MkdirTemp(s.path(parent), newPrefix+"*"); err != nil {
+			return "", nil, err
+		}
+		if err = s.own(dir); err == nil {
+			lock, err = record.Hold(dir, lockName)
+		}
+		if err == nil {
+			return dir, lock, nil
+		}
+		_ = os.RemoveAll(dir)
+		// Someone may look at the lock between its making and its taking.
+		if try == 3 || !errors.Is(err, record.ErrHeld) && !errors.Is(err, os.ErrNotExist) {
+			return "", nil, err
+		}
+	}
+}
+
+// errLive is half done work whose maker lives.
+var errLive = errors.New("it is being made")
+
+// removeDead removes half done work whose maker is gone. What is not there is
+// removed already.
+func removeDead(path, lockName string) error {
+	held, err := record.HoldDead(path, lockName)
+	switch {
+	case errors.Is(err, record.ErrHeld):
+		return errLive
+	case errors.Is(err, os.ErrNotExist): // no lock, so no maker
+	case err != nil:
+		return err
+	default:
+		defer held.Close()
+	}
+	return remove(path)
+}
+
+// remove takes a directory's name away before its content, so that what is
+// half removed is not found.
+func remove(path string) error {
+	parent := filepath.Dir(path)
+	gone := filepath.Join(parent, "."+strings.TrimPrefix(filepath.Base(path), ".")+deletedInfix+randomText(8))
+	if err := os.Rename(path, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.RemoveAll(gone); err != nil {
+		return fmt.Errorf("what was in %s could not be removed: %w", path, err)
+	}
+	return record.SyncDir(parent)
+}
+
+// sweep removes one entry of a directory if it is half done work of the dead.
+// It is best effort: what can't be removed now is tried again.
+func (s store) sweep(parent, name, lockName string) {
+	path := s.path(parent, name)
+	switch {
+	case strings.HasPrefix(name, ".") && strings.Contains(name, deletedInfix):
+		_ = os.RemoveAll(path)
+	case strings.HasSuffix(name, partialSuffix):
+		_ = removeDead(path, lockName)
+	case strings.HasPrefix(name, newPrefix):
+		if _, err := os.Lstat(filepath.Join(path, lockName)); errors.Is(err, os.ErrNotExist) && !older(path, beginGrace) {
+			return
+		}
+		_ = removeDead(path, lockName)
+	}
+}
+
+// older compares by the file system's clock, not by the backend's.
+func older(path string, age time.Duration) bool {
+	info, err := os.Lstat(path)
+	return err == nil && time.Since(info.ModTime()) >= age
+}
+
+// tidy removes all that was left half done.
+func (s store) tidy() {
+	for parent, lockName := range map[string]string{"sandboxes": record.SupervisorLock, "snapshots": record.WriterLock, "images": "", "bin": ""} {
+		entries, err := os.ReadDir(s.path(parent))
 		if err != nil {
 			continue
 		}
 		for _, entry := range entries {
-			if !strings.HasPrefix(entry.Name(), ".") && !strings.HasSuffix(entry.Name(), ".partial") {
-				continue
+			name := entry.Name()
+			if lockName != "" {
+				s.sweep(parent, name, lockName)
+			} else if path := s.path(parent, name); (strings.HasPrefix(name, ".") || strings.HasSuffix(name, partialSuffix)) && older(path, staleAfter) {
+				_ = os.RemoveAll(path)
 			}
-			path := filepath.Join(s.path(dir), entry.Name())
-			info, err := os.Lstat(path)
-			if err != nil || now.Sub(info.ModTime()) < staleAfter || record.SupervisorAlive(path) {
-				continue
-			}
-			_ = os.RemoveAll(path)
 		}
 	}
 }

@@ -43,9 +43,15 @@ func Lock(dir string) (unlock func(), err error) {
 	}
 }
 
-// HoldSupervisor takes the supervisor's lock without waiting.
-func HoldSupervisor(dir string) (*os.File, error) {
-	f, err := openLock(filepath.Join(dir, "supervisor.lock"))
+// SupervisorLock is the name of the supervisor's lock.
+const SupervisorLock = "supervisor.lock"
+
+// WriterLock is the name of the lock of whoever writes into a directory.
+const WriterLock = "lock"
+
+// Hold takes one of a directory's locks without waiting.
+func Hold(dir, name string) (*os.File, error) {
+	f, err := openLock(filepath.Join(dir, name))
 	if err != nil {
 		return nil, err
 	}
@@ -53,13 +59,38 @@ func HoldSupervisor(dir string) (*os.File, error) {
 		f.Close()
 		return nil, err
 	}
+	if !same(f, filepath.Join(dir, name)) {
+		f.Close()
+		return nil, ErrHeld // whoever had it removed it
+	}
 	return f, nil
 }
 
-// SupervisorAlive reports whether the supervisor's lock is held. Where that
-// can't be told it is taken to be.
-func SupervisorAlive(dir string) bool {
-	f, err := os.OpenFile(filepath.Join(dir, "supervisor.lock"), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+// HoldDead takes the lock of something whose maker died, to remove it. It
+// fails with [os.ErrNotExist] where there is no lock, and makes none.
+func HoldDead(dir, name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if !same(f, filepath.Join(dir, name)) {
+		f.Close()
+		return nil, ErrHeld
+	}
+	return f, nil
+}
+
+// SupervisorAlive reports whether the supervisor's lock is held.
+func SupervisorAlive(dir string) bool { return Held(dir, SupervisorLock) }
+
+// Held reports whether one of a directory's locks is held. Where that can't
+// be told it is taken to be.
+func Held(dir, name string) bool {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
 	}

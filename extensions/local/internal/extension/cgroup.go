@@ -16,6 +16,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -191,18 +192,47 @@ func joinCgroups(dirs []string) func(pid int) error {
 	}
 }
 
-// removeCgroup removes a group. It is busy for a moment after its last
-// process has gone.
-func removeCgroup(ctx context.Context, dir string) error {
-	if !strings.HasPrefix(dir, cgroupRoot+"/") || filepath.Base(filepath.Dir(dir)) != "sandboxer" {
-		return fmt.Errorf("%q is not a group of ours", dir)
+// of returns the groups that a sandbox may have, where they are there. They
+// follow from its id: what its record says is not trusted. Only for a user
+// who is not root, whose groups lie below wherever each was delegated, is a
+// recorded one taken, and only a control group of this id.
+func (g cgroups) of(id string, recorded []string) []string {
+	candidates := g.paths(id, g.v1["memory"] != "", g.v1["cpu"] != "")
+	if os.Geteuid() != 0 {
+		candidates = append(candidates, recorded...)
 	}
+	var groups []string
+	for _, dir := range candidates {
+		if !slices.Contains(groups, dir) && isGroupOf(dir, id) {
+			groups = append(groups, dir)
+		}
+	}
+	return groups
+}
+
+// isGroupOf reports whether dir is a control group of ours that is there.
+func isGroupOf(dir, id string) bool {
+	if filepath.Clean(dir) != dir || !strings.HasPrefix(dir, cgroupRoot+"/") || !strings.HasSuffix(dir, "/sandboxer/"+id) {
+		return false
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var fs unix.Statfs_t
+	return unix.Fstatfs(fd, &fs) == nil && (fs.Type == unix.CGROUP_SUPER_MAGIC || fs.Type == unix.CGROUP2_SUPER_MAGIC)
+}
+
+// removeCgroup removes a group. It is busy for a moment after its last
+// process has gone. Nothing but a directory is ever removed.
+func removeCgroup(ctx context.Context, dir string) error {
 	for {
-		err := os.Remove(dir)
+		err := unix.Rmdir(dir)
 		if err == nil || errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
-		if !errors.Is(err, unix.EBUSY) {
+		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EINTR) {
 			return err
 		}
 		select {

@@ -76,12 +76,12 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 // finish ends what runs and removes what is there.
 func (e *Extension) finish(ctx context.Context, r record.Record, dir string) (sdk.DestroyResult, error) {
 	result := sdk.DestroyResult{Existed: true}
-	if err := supervisor.Kill(ctx, dir); err != nil {
+	if err := supervisor.Kill(ctx, dir, r.ID); err != nil {
 		result.Leftovers = append(result.Leftovers, "process "+r.ID+": "+err.Error())
 		return result, fmt.Errorf("%s: end it: %w", named(r.ID), err)
 	}
 	result.Removed = append(result.Removed, "process "+r.ID)
-	for _, group := range r.Cgroups {
+	for _, group := range findCgroups().of(r.ID, r.Cgroups) {
 		if err := removeCgroup(ctx, group); err != nil {
 			result.Leftovers = append(result.Leftovers, "cgroup "+group+": "+err.Error())
 			return result, fmt.Errorf("%s: remove control group: %w", named(r.ID), err)

@@ -48,11 +48,15 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
+// ErrOther is returned for a process that is not the one it is said to be.
+var ErrOther = errors.New("it is another process")
+
 // Kill kills the process and waits until it is gone. A process that is not
-// there any more, or whose pid belongs to another one by now, is gone.
-func (p Process) Kill(ctx context.Context) error {
+// there any more is gone. One whose pid belongs to another by now, or that is
+// not what it is said to be, is left alone: [ErrOther].
+func (p Process) Kill(ctx context.Context, is func(pid int) bool) error {
 	if p.Pid <= 1 || p.Boot != BootID() {
-		return nil
+		return ErrOther
 	}
 	fd, err := unix.PidfdOpen(p.Pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -64,8 +68,8 @@ func (p Process) Kill(ctx context.Context) error {
 	defer unix.Close(fd)
 	// The descriptor pins the process, so what is read now is about it.
 	start, err := StartTime(fmt.Sprint(p.Pid))
-	if err != nil || start != p.Start {
-		return nil
+	if err != nil || start != p.Start || !is(p.Pid) {
+		return ErrOther
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill process %d: %w", p.Pid, err)

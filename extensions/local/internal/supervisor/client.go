@@ -152,28 +152,6 @@ func Checkpoint(ctx context.Context, dir, kind string, deadline time.Duration, t
 	return *a.Made, nil
 }
 
-// Kill ends a supervisor, and with it its sandbox, and returns when both are
-// gone.
-func Kill(ctx context.Context, dir string) error {
-	for {
-		if !record.SupervisorAlive(dir) {
-			return nil
-		}
-		// Whoever holds the lock leaves its name here first of all. Until then
-		// it is still being started.
-		if p, err := readSelf(dir); err == nil {
-			if err := p.Kill(ctx); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the supervisor does not end: %w", ctx.Err())
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-}
-
 func readSelf(dir string) (p record.Process, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, selfName), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -67,6 +67,11 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 	if errors.Is(err, record.ErrGone) {
 		return sdk.DestroyResult{Existed: true}, nil // another destroy was faster
 	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		// A full disk is a reason to destroy, not one against it. An extend can't
+		// be written either, or finds nothing when it can.
+		err = nil
+	}
 	if err != nil {
 		return sdk.DestroyResult{Existed: true}, fmt.Errorf("%s: claim it for destruction: %w", named(opts.Target.ID), err)
 	}

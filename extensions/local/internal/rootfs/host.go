@@ -13,6 +13,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/initproc"
 )
@@ -22,20 +24,22 @@ import (
 const TmpKeep = "tmp/.sandboxer"
 
 // hostTrees hold programs and libraries.
-var hostTrees = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "opt", "nix/store", "gnu/store"}
+var hostTrees = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "nix/store", "gnu/store"}
 
-// hostEtc are the entries of /etc that programs need and that hold no secret.
+// hostEtc are the entries of /etc that programs need and that hold no secret,
+// as patterns. What people configure is not among them: shells, fetchers and
+// package managers keep tokens in such files.
 var hostEtc = []string{
-	"alternatives", "bash.bashrc", "bash_completion.d", "bashrc", "ca-certificates", "ca-certificates.conf",
-	"debian_version", "default/locale", "environment.d", "ethertypes", "fonts", "group", "host.conf", "inputrc",
-	"java", "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "java-25-openjdk",
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "locale.gen", "localtime", "login.defs",
-	"lsb-release", "magic", "magic.mime", "mailcap", "mime.types", "mke2fs.conf", "networks", "nsswitch.conf",
-	"os-release", "passwd", "perl", "pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs", "postgresql-common",
-	"profile", "profile.d", "protocols", "python3", "redhat-release", "rpc", "services", "shells", "skel",
-	"ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "system-release", "terminfo", "timezone", "vim", "xattr.conf",
-	"alpine-release", "apk/arch", "arch-release", "crypto-policies", "gai.conf", "gitconfig", "nanorc", "wgetrc",
+	"alpine-release", "alternatives", "apk/arch", "arch-release", "ca-certificates*", "crypto-policies", "debian_version",
+	"ethertypes", "fonts", "gai.conf", "host.conf", "inputrc", "java", "java-*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+	"locale.alias", "locale.conf", "locale.gen", "localtime", "login.defs", "lsb-release", "magic", "magic.mime", "mailcap",
+	"mime.types", "mke2fs.conf", "networks", "nsswitch.conf", "os-release", "perl", "pki/ca-trust", "pki/tls/cert.pem",
+	"pki/tls/certs", "postgresql-common", "protocols", "python3*", "redhat-release", "rpc", "services", "shells",
+	"ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "system-release", "terminfo", "timezone", "xattr.conf",
 }
+
+// covered are the places in hostTrees where people configure.
+var covered = []string{"usr/local/etc", "usr/etc/npmrc", "usr/etc/gitconfig", "usr/etc/wgetrc", "usr/etc/profile.d"}
 
 // skeleton are the directories that exist and are empty.
 var skeleton = []struct {
@@ -65,10 +69,11 @@ func ComposeHost(host, target string) error {
 			return err
 		}
 	}
-	for _, name := range hostEtc {
-		if err := mirror(filepath.Join(host, "etc", name), filepath.Join(target, "etc", name)); err != nil {
-			return err
-		}
+	if err := composeOpt(filepath.Join(host, "opt"), filepath.Join(target, "opt")); err != nil {
+		return err
+	}
+	if err := composeEtc(filepath.Join(host, "etc"), filepath.Join(target, "etc")); err != nil {
+		return err
 	}
 	for link, to := range map[string]string{"var/run": "/run", "var/lock": "/run/lock", "etc/mtab": "/proc/mounts"} {
 		if err := os.Symlink(to, filepath.Join(target, link)); err != nil {
@@ -85,11 +90,123 @@ func ComposeHost(host, target string) error {
 			return err
 		}
 	}
+	if err := coverHost(host, target); err != nil {
+		return err
+	}
 	path := filepath.Join(target, initproc.Path)
 	if err := os.WriteFile(path, initproc.Binary(), 0o755); err != nil {
 		return err
 	}
 	return os.Chmod(path, 0o755)
+}
+
+// composeOpt binds what is installed in /opt. What belongs to the user that
+// sandboxes run as is left out: files that are closed to everybody else would
+// be open to the sandbox.
+func composeOpt(opt, target string) error {
+	if ours(opt) {
+		return nil
+	}
+	entries, err := os.ReadDir(opt)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		path := filepath.Join(opt, entry.Name())
+		if ours(path) {
+			continue
+		}
+		if err := mirror(path, filepath.Join(target, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func composeEtc(etc, target string) error {
+	for _, pattern := range hostEtc {
+		paths, err := filepath.Glob(filepath.Join(etc, pattern))
+		if err != nil {
+			return err
+		}
+		for _, path := range paths {
+			name, err := filepath.Rel(etc, path)
+			if err != nil {
+				return err
+			}
+			if err := mirror(path, filepath.Join(target, name)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range []string{"passwd", "group"} {
+		data, err := os.ReadFile(filepath.Join(etc, name))
+		if err != nil {
+			continue // as with anything else that is not there
+		}
+		if err := os.WriteFile(filepath.Join(target, name), accounts(data), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// accounts returns a passwd or group file with names, numbers and paths alone:
+// no password, and nothing about people.
+func accounts(data []byte) []byte {
+	var out strings.Builder
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
+		if len(fields) < 4 {
+			continue
+		}
+		fields[1] = "x"
+		if len(fields) == 7 {
+			fields[4] = ""
+		}
+		out.WriteString(strings.Join(fields, ":") + "\n")
+	}
+	return []byte(out.String())
+}
+
+// coverHost hides places in what was bound as a whole.
+func coverHost(host, target string) error {
+	names := covered
+	if ours(filepath.Join(host, "usr/local")) {
+		names = append([]string{"usr/local"}, covered...)
+	}
+	for _, name := range names {
+		// As it is in the target, where a covered parent hides it already.
+		path := filepath.Join(target, name)
+		info, err := os.Lstat(path)
+		if err != nil {
+			continue
+		}
+		empty := TmpKeep
+		switch {
+		case info.IsDir():
+			empty = "mnt"
+		case !info.Mode().IsRegular():
+			continue
+		}
+		if err := bind(filepath.Join(target, empty), path, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ours reports whether a path belongs to the user that sandboxes run as. In
+// the user namespace of a supervisor this is the only user.
+func ours(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()
 }
 
 // mirror repeats one entry of the host: a link as a link, anything else as a

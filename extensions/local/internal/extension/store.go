@@ -54,15 +54,36 @@ func (s store) open() error {
 			return fmt.Errorf("state directory: %w", err)
 		}
 	}
-	info, err := os.Lstat(s.root)
+	// Whoever can write here decides what runs as this user.
+	for _, dir := range []string{filepath.Dir(s.root), s.root, s.path("bin"), s.path("images"), s.path("mnt"), s.path("sandboxes"), s.path("snapshots")} {
+		if err := checkPrivate(dir, dir != filepath.Dir(s.root)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPrivate refuses a directory that others can write to, and one that
+// belongs to another user where it has to be ours.
+func checkPrivate(dir string, own bool) error {
+	stat := os.Lstat
+	if !own {
+		stat = os.Stat // the configured directory may be a link
+	}
+	info, err := stat(dir)
 	if err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	if !info.IsDir() {
-		return sdk.Invalid("state_dir", "%s is not a directory", s.root)
+		return sdk.Invalid("state_dir", "%s is not a directory", dir)
 	}
-	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
-		return sdk.Invalid("state_dir", "%s belongs to uid %d and this is uid %d: a state directory has one user", s.root, owner, os.Geteuid())
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	if owner != os.Geteuid() && (own || owner != 0) {
+		return sdk.Invalid("state_dir", "%s belongs to uid %d and this is uid %d: a state directory has one user", dir, owner, os.Geteuid())
+	}
+	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		return &sdk.Error{Kind: sdk.ErrInvalid, Path: "state_dir", Message: fmt.Sprintf("%s has mode %04o, so other users can write to it", dir, mode),
+			Advice: "chmod go-w " + dir}
 	}
 	return nil
 }

@@ -44,18 +44,21 @@ func damage(t *testing.T, state, id, content string) []byte {
 func TestAnUnreadableRecordDoesNotOutliveTheDeadline(t *testing.T) {
 	state := stateDir(t)
 	e := backendAt(t, state, time.Now)
+	ids, old, deadlines := map[string]string{}, map[string][]byte{}, map[string]time.Time{}
 	for name, content := range unreadable {
-		// The deadline that the sandbox is made with is the one that its
+		// The deadline that a sandbox is made with is the one that its
 		// supervisor has surely read.
 		opts := options(sdk.Profile{Name: "shell"})
-		opts.ExpiresAt = time.Now().Add(15 * time.Second)
-		s := create(t, e, opts)
-		old := damage(t, state, s.ID, content)
-		gone(t, state, s.ID)
-		if now := time.Now(); now.Before(opts.ExpiresAt) {
-			t.Errorf("%s: ended at %v, before its deadline %v", name, now, opts.ExpiresAt)
+		opts.ExpiresAt = time.Now().Add(10 * time.Second)
+		ids[name], deadlines[name] = create(t, e, opts).ID, opts.ExpiresAt
+		old[name] = damage(t, state, ids[name], content)
+	}
+	for name, id := range ids {
+		gone(t, state, id)
+		if now := time.Now(); now.Before(deadlines[name]) {
+			t.Errorf("%s: ended at %v, before its deadline %v", name, now, deadlines[name])
 		}
-		damage(t, state, s.ID, string(old)) // for the destroy
+		damage(t, state, id, string(old[name])) // for the destroy
 	}
 }
 

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 )
 
 // cgroups is where groups can be made. At most one of the two is set.
@@ -208,6 +210,28 @@ func (g cgroups) of(id string, recorded []string) []string {
 		}
 	}
 	return groups
+}
+
+// exhausted says that a sandbox ran into its memory limit, as long as its
+// groups are there: the kernel counts the processes that it killed for it.
+func exhausted(r record.Record) string {
+	if r.Profile.Limits == nil || r.Profile.Limits.Memory == "" {
+		return ""
+	}
+	for _, dir := range findCgroups().of(r.ID, r.Cgroups) {
+		for _, file := range []string{"memory.events", "memory.oom_control"} { // v2, v1
+			data, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				continue
+			}
+			for line := range strings.Lines(string(data)) {
+				if f := strings.Fields(line); len(f) == 2 && f[0] == "oom_kill" && f[1] != "0" {
+					return "memory limit of " + clip(r.Profile.Limits.Memory) + " exceeded"
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // isGroupOf reports whether dir is a control group of ours that is there.

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
@@ -65,6 +66,10 @@ func (e *Extension) Exec(ctx context.Context, opts sdk.ExecOptions) (sdk.ExecRes
 		}
 		return sdk.ExecResult{ExitCode: exitNotExecutable}, nil
 	}
+	if err == nil && result.ExitCode == runsc.FailureCode && exhausted(r) != "" {
+		// What the runtime says when the sandbox was killed under the command.
+		err = supervisor.ErrNotRunning
+	}
 	return result, e.callError(r.ID, dir, "exec", err)
 }
 
@@ -96,6 +101,12 @@ func (e *Extension) awake(target sdk.Target) (record.Record, string, error) {
 func (e *Extension) callError(id, dir, what string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
+	}
+	if r, readErr := record.Read(dir, id); readErr == nil {
+		if memory := exhausted(r); memory != "" {
+			return &sdk.Error{Kind: sdk.ErrConflict, Lease: &r.Lease, Message: fmt.Sprintf("%s: %s: %s", named(id), what, memory),
+				Advice: "destroy it and create another with more"}
+		}
 	}
 	if errors.Is(err, supervisor.ErrNotRunning) {
 		r, readErr := record.Read(dir, id)

@@ -103,6 +103,16 @@ func endpoints(r record.Record) map[string]string {
 // status derives the status from facts: what the record says, whether the
 // supervisor lives, and the clock.
 func (e *Extension) status(r record.Record, dir string) (sdk.Status, string) {
+	status, reason := e.derive(r, dir)
+	if status == sdk.StatusLost {
+		if memory := exhausted(r); memory != "" {
+			reason = memory
+		}
+	}
+	return status, reason
+}
+
+func (e *Extension) derive(r record.Record, dir string) (sdk.Status, string) {
 	switch r.Status {
 	case sdk.StatusExpired, sdk.StatusDestroying, sdk.StatusFailed, sdk.StatusLost:
 		return r.Status, r.Reason

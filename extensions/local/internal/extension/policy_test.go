@@ -163,8 +163,17 @@ func TestTheMemoryLimitHoldsOrIsRefused(t *testing.T) {
 	}
 	destroyLater(t, e, opts.ID)
 	run(t, e, made.Sandbox.ID, "true")
-	_, _ = e.Exec(t.Context(), sdk.ExecOptions{Target: target(opts.ID), Command: []string{"python3", "-c", "b = bytearray(1 << 30); print(len(b))"}})
-	until(t, e, opts.ID, sdk.StatusLost)
+	const exceeded = "memory limit of 256MiB exceeded"
+	result, err := e.Exec(t.Context(), sdk.ExecOptions{Target: target(opts.ID), Command: []string{"python3", "-c", "b = bytearray(1 << 30); print(len(b))"}})
+	if err == nil || !strings.Contains(err.Error(), exceeded) || strings.Contains(err.Error(), "urpc") {
+		t.Errorf("exec: exit code %d, %v, want %q", result.ExitCode, err, exceeded)
+	}
+	if lost := until(t, e, opts.ID, sdk.StatusLost); lost.Reason != exceeded {
+		t.Errorf("reason %q, want %q", lost.Reason, exceeded)
+	}
+	if _, err := e.Exec(t.Context(), sdk.ExecOptions{Target: target(opts.ID), Command: []string{"true"}}); err == nil || !strings.Contains(err.Error(), exceeded) {
+		t.Errorf("exec afterwards: %v, want %q", err, exceeded)
+	}
 	if _, err := e.Destroy(t.Context(), sdk.DestroyOptions{Target: target(opts.ID)}); err != nil {
 		t.Fatal(err)
 	}

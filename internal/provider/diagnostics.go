@@ -66,7 +66,7 @@ func find(summary string, err error, at blame) finding {
 	for _, k := range kindSummaries {
 		if errors.Is(err, k.kind) {
 			// A caller may know what kind of object it is.
-			if k.kind != sdk.ErrNotFound || !strings.HasPrefix(summary, "Unknown ") {
+			if !errors.Is(k.kind, sdk.ErrNotFound) || !strings.HasPrefix(summary, "Unknown ") {
 				f.summary = k.summary
 			}
 			break

@@ -37,7 +37,7 @@ func (a *app) completes(root *cobra.Command) {
 		"output":    choices(formatTable, formatJSON),
 		"status":    choices(knownStatuses()...),
 		// Files and directories are the shell's business.
-		"config": nil, "state-dir": nil, "secret": nil,
+		"config": nil, "state-dir": nil, "secret": nil, "receipt": nil, "key": nil,
 	}
 	arguments := map[string]completion{
 		"get": first(sandboxes), "exec": first(sandboxes), "logs": first(sandboxes), "wait": first(sandboxes), "extend": first(sandboxes),

@@ -4,12 +4,15 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/evidence"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
 )
 
@@ -28,12 +31,14 @@ func (a *app) destroyCommand() *cobra.Command {
 	var made madeFor
 	var all, dryRun bool
 	var labels pairsFlag
+	var receipt string
 	cmd := &cobra.Command{
 		Use:   "destroy ID… | --all",
 		Short: "Remove sandboxes",
 		Long: "Remove sandboxes, from whatever status, and end when their absence was observed. Removing what is not there succeeds; " +
 			"what could not be removed is named, and the exit code is 3.\n\n" +
-			"--all removes every sandbox of the fleet, or those that --owner, --profile, --task, --run and --label leave of them.",
+			"--all removes every sandbox of the fleet, or those that --owner, --profile, --task, --run and --label leave of them.\n\n" +
+			receiptHelp + " The look asks every backend, or the one of --backend.",
 		Example: "  sandboxer destroy sbx-0123456789abcdefghij\n  sandboxer destroy --all --owner payments --dry-run",
 		Args: func(cmd *cobra.Command, args []string) error {
 			for _, filter := range []string{"owner", "profile", "task", "run", "label", "dry-run"} {
@@ -49,29 +54,40 @@ func (a *app) destroyCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			selection.Backend, selection.Labels = opts.Backend, labels.pairs
 			return a.use(func(runtime *config.Runtime) error {
-				if !all {
-					return a.destroy(cmd, runtime, args, opts, len(args) == 1)
-				}
-				list, err := runtime.Manager.List(cmd.Context(), selection)
-				if err != nil {
-					return err
-				}
-				list.Sandboxes = made.of(list.Sandboxes)
-				a.noteIncomplete(list.Unreachable, list.Unreadable)
 				if dryRun {
-					return a.printSandboxes(list.Sandboxes, runtime, false)
-				}
-				ids := make([]string, len(list.Sandboxes))
-				for i, s := range list.Sandboxes {
-					ids[i] = s.ID
-				}
-				if err := a.destroy(cmd, runtime, ids, opts, false); err != nil {
+					_, err := a.selected(cmd.Context(), runtime, selection, made, func(list []lifecycle.Sandbox) error {
+						return a.printSandboxes(list, runtime, false)
+					})
 					return err
 				}
-				if len(list.Unreachable) > 0 {
-					return left("not every backend could be asked: more may be there")
+				scope := evidence.Scope{
+					Verb: evidence.VerbDestroy, Fleet: runtime.Manager.Fleet(), Kinds: []string{evidence.KindSandbox}, Backend: opts.Backend,
+					IDs: args, Owner: selection.Owner, Profile: selection.Profile, Task: made.task, Run: made.run, Labels: selection.Labels,
 				}
-				return nil
+				return a.witnessed(cmd.Context(), receipt, runtime, scope, func(r *evidence.Receipt) error {
+					if !all {
+						return a.destroy(cmd.Context(), runtime, args, opts, len(args) == 1, r)
+					}
+					unreachable, err := a.selected(cmd.Context(), runtime, selection, made, func(list []lifecycle.Sandbox) error {
+						ids := make([]string, len(list))
+						for i, s := range list {
+							ids[i] = s.ID
+						}
+						return a.destroy(cmd.Context(), runtime, ids, opts, false, r)
+					})
+					r.Missed(unreachable, nil)
+					if err == nil && len(unreachable) > 0 {
+						err = left("not every backend could be asked: more may be there")
+					}
+					return err
+				}, func(ctx context.Context, r *evidence.Receipt) error {
+					list, err := runtime.Manager.List(ctx, selection)
+					r.Missed(list.Unreachable, list.Unreadable)
+					remain(r, slices.DeleteFunc(made.of(list.Sandboxes), func(s lifecycle.Sandbox) bool {
+						return !all && !slices.Contains(args, s.ID)
+					}))
+					return err
+				})
 			})
 		},
 	}
@@ -84,15 +100,33 @@ func (a *app) destroyCommand() *cobra.Command {
 	made.flags(cmd, "with --all: ")
 	flags.Var(&labels, "label", "with --all: only with this label, may be given several times")
 	flags.StringVar(&opts.Reason, "reason", "", "`TEXT` for the sandbox's log")
+	receiptFlag(cmd, &receipt)
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "receipt")
 	a.printsData(cmd)
 	return cmd
 }
 
-// destroy removes sandboxes and prints what became of each.
-func (a *app) destroy(cmd *cobra.Command, runtime *config.Runtime, ids []string, opts lifecycle.DestroyOptions, one bool) error {
+// selected acts on what the filters leave, and returns the backends that
+// could not be asked.
+func (a *app) selected(
+	ctx context.Context, runtime *config.Runtime, selection lifecycle.ListOptions, made madeFor, act func([]lifecycle.Sandbox) error,
+) (map[string]string, error) {
+	list, err := runtime.Manager.List(ctx, selection)
+	if err != nil {
+		return nil, err
+	}
+	a.noteIncomplete(list.Unreachable, list.Unreadable)
+	return list.Unreachable, act(made.of(list.Sandboxes))
+}
+
+// destroy removes sandboxes, prints what became of each and notes it for the
+// receipt.
+func (a *app) destroy(
+	ctx context.Context, runtime *config.Runtime, ids []string, opts lifecycle.DestroyOptions, one bool, receipt *evidence.Receipt,
+) error {
 	results := make([]destroyed, len(ids))
 	failures := eachAtOnce(ids, func(i int, id string) error {
-		result, err := runtime.Manager.Destroy(cmd.Context(), id, opts)
+		result, err := runtime.Manager.Destroy(ctx, id, opts)
 		results[i] = destroyed{DestroyResult: result}
 		if err != nil {
 			results[i].Error = printable(err.Error(), false)
@@ -107,11 +141,26 @@ func (a *app) destroy(cmd *cobra.Command, runtime *config.Runtime, ids []string,
 			a.note("warning: that %s is gone could not be observed: %s", r.ID, r.Unverifiable)
 		}
 		rows = append(rows, []string{r.ID, r.Backend, said})
+		receipt.Items = append(receipt.Items, witnessedDestroy(r, failures[i]))
 	}
 	if err := a.print(oneOrAll(results, one), rows); err != nil {
 		return err
 	}
 	return a.leftover(failures)
+}
+
+// witnessedDestroy is what a receipt says of one destroy.
+func witnessedDestroy(r destroyed, err error) evidence.Item {
+	item := evidence.Item{Kind: evidence.KindSandbox, ID: r.ID, Backend: r.Backend, Outcome: evidence.OutcomeGone}
+	switch {
+	case err != nil:
+		item.Outcome, item.Detail = evidence.OutcomeFailed, err.Error()
+	case r.Unverifiable != "":
+		item.Outcome, item.Detail = evidence.OutcomeUnverifiable, r.Unverifiable
+	case r.Existed:
+		item.Outcome = evidence.OutcomeRemoved
+	}
+	return item
 }
 
 // leftover says which objects are left, each with its reason.

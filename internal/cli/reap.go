@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/evidence"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/reap"
 )
 
@@ -20,14 +21,16 @@ func (a *app) reapCommand() *cobra.Command {
 	var opts reap.Options
 	var every durationFlag
 	var dryRun bool
+	var receipt string
 	cmd := &cobra.Command{
 		Use:   "reap",
 		Short: "Remove what is past its time",
 		Long: "Remove the sandboxes of the fleet that are past their deadline, destroys that did not end, and snapshots past their " +
 			"retention. What is extended meanwhile stays. One that fails stops no other; the exit code is then 3, as it is when " +
 			"a backend could not be asked. With --dry-run, what was found is no failure: the code is 0.\n\n" +
-			"With --every it goes on until it is told to end; with JSON it prints one line for each sweep.",
-		Args: exactly(),
+			"With --every it goes on until it is told to end; with JSON it prints one line for each sweep.\n\n" + receiptHelp,
+		Example: "  sandboxer reap --dry-run\n  sandboxer reap --receipt reaped.json",
+		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opts.Max < 0 {
 				return usage("--max %d is less than zero", opts.Max)
@@ -44,14 +47,15 @@ func (a *app) reapCommand() *cobra.Command {
 				case every > 0:
 					return a.reapEvery(cmd.Context(), reaper, time.Duration(every), opts, runtime)
 				}
-				report, err := reaper.Sweep(cmd.Context(), opts)
-				if printing := a.printReport(report, runtime.Manager.Now()); printing != nil {
-					return printing
+				scope := evidence.Scope{
+					Verb: evidence.VerbReap, Fleet: runtime.Manager.Fleet(), Backend: opts.Backend, Due: true,
+					Kinds: []string{evidence.KindSandbox, evidence.KindSnapshot},
 				}
-				if err != nil {
-					return err
-				}
-				return unclean(report)
+				return a.witnessed(cmd.Context(), receipt, runtime, scope, func(r *evidence.Receipt) error {
+					return a.reapOnce(cmd.Context(), reaper, opts, runtime, r)
+				}, func(ctx context.Context, r *evidence.Receipt) error {
+					return stillDue(ctx, reaper, opts, r)
+				})
 			})
 		},
 	}
@@ -60,9 +64,38 @@ func (a *app) reapCommand() *cobra.Command {
 	flags.BoolVar(&dryRun, "dry-run", false, "only show what would be removed")
 	flags.Var(&every, "every", "sweep again after this long, until told to end")
 	flags.IntVar(&opts.Max, "max", 0, "at most this `NUMBER` in one sweep, the longest overdue first (default: all)")
-	cmd.MarkFlagsMutuallyExclusive("dry-run", "every")
+	receiptFlag(cmd, &receipt)
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "every", "receipt")
 	a.printsData(cmd)
 	return cmd
+}
+
+// reapOnce sweeps once and notes for the receipt what became of what was due.
+func (a *app) reapOnce(ctx context.Context, reaper *reap.Reaper, opts reap.Options, runtime *config.Runtime, receipt *evidence.Receipt) error {
+	report, err := reaper.Sweep(ctx, opts)
+	receipt.Missed(report.Unreachable, report.Unreadable)
+	for _, result := range report.Results {
+		receipt.Items = append(receipt.Items, evidence.Item{
+			Kind: result.Kind, ID: result.ID, Backend: result.Backend, Outcome: result.Outcome, Detail: result.Detail,
+		})
+	}
+	if printing := a.printReport(report, runtime.Manager.Now()); printing != nil {
+		return printing
+	}
+	if err != nil {
+		return err
+	}
+	return unclean(report)
+}
+
+// stillDue notes what is due after a sweep, also what was over its bound.
+func stillDue(ctx context.Context, reaper *reap.Reaper, opts reap.Options, receipt *evidence.Receipt) error {
+	selection, err := reaper.Plan(ctx, reap.Options{Backend: opts.Backend})
+	receipt.Missed(selection.Unreachable, selection.Unreadable)
+	for _, item := range selection.Items {
+		receipt.Remaining = append(receipt.Remaining, evidence.Item{Kind: item.Kind, ID: item.ID, Backend: item.Backend, Status: item.Reason})
+	}
+	return err
 }
 
 // reapEvery sweeps until it is told to end, which is no failure.

@@ -64,7 +64,7 @@ func (a *app) witnessed(
 	acted := act(receipt)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBudget)
 	defer cancel()
-	if err := errors.Join(look(ctx, receipt), unconfigured(ctx, runtime, receipt)); err != nil {
+	if err := errors.Join(look(ctx, receipt), unseen(ctx, runtime, receipt)); err != nil {
 		for _, name := range asked {
 			receipt.Missed(map[string]string{name: err.Error()}, nil)
 		}
@@ -84,10 +84,21 @@ func (a *app) witnessed(
 	return acted
 }
 
-// unconfigured names the backends of which the ledger knows something that
-// was not seen gone, and that nobody here can ask.
-func unconfigured(ctx context.Context, runtime *config.Runtime, receipt *evidence.Receipt) error {
+// unseen names what no listing of the scope's things tells about: what a
+// backend holds and can't read, of whatever fleet, and what the ledger knows of
+// on a backend that nobody here can ask.
+func unseen(ctx context.Context, runtime *config.Runtime, receipt *evidence.Receipt) error {
 	scope := receipt.Scope
+	within := func(id string) bool { return len(scope.IDs) == 0 || slices.Contains(scope.IDs, id) }
+	list, err := runtime.Manager.List(ctx, lifecycle.ListOptions{Backend: scope.Backend})
+	if err != nil {
+		return err
+	}
+	for name, ids := range list.Untold {
+		if ids = slices.DeleteFunc(ids, func(id string) bool { return !within(id) }); len(ids) > 0 {
+			receipt.Missed(map[string]string{name: "it holds what it can't tell about: " + strings.Join(ids, ", ")}, nil)
+		}
+	}
 	if scope.Backend != "" {
 		return nil
 	}
@@ -99,9 +110,8 @@ func unconfigured(ctx context.Context, runtime *config.Runtime, receipt *evidenc
 		receipt.Missed(nil, []string{log.Path + ": " + log.Reason})
 	}
 	for _, record := range records {
-		unseen := record.Open || record.Reason == evidence.OutcomeUnverifiable
-		within := slices.Contains(scope.Kinds, string(record.Kind)) && (len(scope.IDs) == 0 || slices.Contains(scope.IDs, record.ID))
-		if unseen && within && !slices.Contains(receipt.Asked, record.Backend) {
+		open := record.Open || record.Reason == evidence.OutcomeUnverifiable
+		if open && within(record.ID) && slices.Contains(scope.Kinds, string(record.Kind)) && !slices.Contains(receipt.Asked, record.Backend) {
 			receipt.Missed(map[string]string{record.Backend: "it is not configured here, and the ledger knows of something there"}, nil)
 		}
 	}

@@ -71,6 +71,12 @@ func TestAnUnreadableRecordHoldsUpItselfOnly(t *testing.T) {
 	if err != nil || len(list.Sandboxes) != 1 || list.Sandboxes[0].ID != bad.ID || list.Sandboxes[0].Unreachable == "" {
 		t.Errorf("listed %+v %v", list, err)
 	}
+	// One that no ledger knows is told of too.
+	backend.unreadable = []string{"sbx-00000000000000000000"}
+	list, err = m.List(t.Context(), ListOptions{})
+	if err != nil || len(list.Untold) != 1 {
+		t.Errorf("listed %+v %v", list, err)
+	}
 }
 
 func TestACrashOfTheExtensionDoesNotEndTheWaitForReady(t *testing.T) {

@@ -136,7 +136,7 @@ func (m *Manager) List(ctx context.Context, opts ListOptions) (ListResult, error
 		}
 		names = []string{opts.Backend}
 	}
-	result := ListResult{Sandboxes: []Sandbox{}, Unreachable: map[string]string{}}
+	result := ListResult{Sandboxes: []Sandbox{}, Unreachable: map[string]string{}, Untold: map[string][]string{}}
 	for _, q := range unreadable {
 		result.Unreadable = append(result.Unreadable, fmt.Sprintf("%s: %s", q.Path, q.Reason))
 	}
@@ -150,6 +150,9 @@ func (m *Manager) List(ctx context.Context, opts ListOptions) (ListResult, error
 		list, ok := listings[name]
 		if !ok {
 			continue
+		}
+		if len(list.unreadable) > 0 {
+			result.Untold[name] = slices.Sorted(maps.Keys(list.unreadable))
 		}
 		for _, found := range list.all {
 			if found.Identity.Fleet != m.settings.Fleet || seen[found.ID] {

@@ -114,6 +114,9 @@ type ListResult struct {
 	Unreachable map[string]string `json:"unreachable,omitempty"`
 	// Unreadable names logs of the ledger that could not be read, and why.
 	Unreadable []string `json:"unreadable,omitempty"`
+	// Untold are the ids of what a backend holds and can't tell about, by
+	// backend, of whatever fleet: whether it is one of these is not known.
+	Untold map[string][]string `json:"untold,omitempty"`
 }
 
 // ExecOptions are the options of [Manager.Exec].

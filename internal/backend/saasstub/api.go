@@ -41,6 +41,7 @@ type Box struct {
 	StateReason string            `json:"state_reason,omitempty"`
 	CreatedAt   time.Time         `json:"created_at"`
 	StopAt      time.Time         `json:"stop_at"` // the vendor's own deadline
+	StopBy      time.Time         `json:"stop_by"` // StopAt is never later; zero is no bound
 	OnStop      string            `json:"on_stop"` // stop, pause or snapshot
 	StoppedInto string            `json:"stopped_into,omitempty"`
 	Runs        int64             `json:"runs"`
@@ -83,13 +84,16 @@ type CreateBoxRequest struct {
 	Command []string
 	Workdir string
 	StopAt  time.Time
+	MaxLife time.Duration // from the creation; zero is no bound
 	OnStop  string
 }
 
-// BoxFile is a file of a box.
+// BoxFile is a file of a box, or a directory. A directory that has files needs
+// no entry of its own: an entry gives it a mode, and keeps it when it is empty.
 type BoxFile struct {
 	Content []byte `json:"content"`
 	Mode    int64  `json:"mode"`
+	Dir     bool   `json:"dir,omitempty"`
 }
 
 // UpdateRequest changes a box or an image when it still has the version.

@@ -49,10 +49,10 @@ func TestConformance(t *testing.T) {
 				}
 				return []string{"sh", "-c", script.String()}
 			},
+			Ticks: func() []string { return []string{"sh", "-c", strings.Repeat("echo tick; sleep 500ms; ", 600)} },
 			Lacks: map[conformance.Command]string{
 				conformance.CommandSignal:  "the interpreter has no signals",
 				conformance.CommandOrphan:  "no process outlives its command",
-				conformance.CommandTicks:   "the main process writes at its start only",
 				conformance.CommandCounter: "no process outlives its command",
 			},
 		},
@@ -71,23 +71,6 @@ func TestConformance(t *testing.T) {
 		Page:   100,
 		Timing: conformance.Timing{Short: 500 * time.Millisecond, Poll: 10 * time.Millisecond, Grace: 5 * time.Second},
 	}, map[string]string{
-		"describe/complete":      "what the stub does not do is left out of its document instead of being called unsupported",
-		"configure/unknown_key":  "the error's path is config, and not the key",
-		"deadline/ends_commands": "a command that sleeps goes on after the end of its box, until its sleep is over",
-		"files/directories":      "the directories of an archive are dropped without a word",
-		"network/allow_cidr":     ignored,
-		"network/allow_domain":   ignored,
-		"network/open":           ignored,
-		"image/reference":        ignored,
-		"image/file":             ignored,
-		"ports/refused":          ignored,
-		"limits/cpus":            ignored,
-		"limits/memory":          ignored,
-		"limits/pids":            ignored,
-		"limits/disk":            ignored,
-		"limits/wall":            "the stub does not look at it",
+		"ports/refused": "a create that asks for ports succeeds without them",
 	})
 }
-
-// ignored is what the stub does with what it calls unsupported.
-const ignored = "a create that asks for what is unsupported succeeds without it"

@@ -23,10 +23,17 @@ func (e *Extension) Create(ctx context.Context, opts sdk.CreateOptions) (sdk.Cre
 }
 
 func (e *Extension) create(ctx context.Context, opts sdk.CreateOptions, imageID string) (sdk.CreateResult, error) {
+	if err := e.refuse(opts); err != nil {
+		return sdk.CreateResult{}, err
+	}
+	life, err := wall(opts.Profile.Limits)
+	if err != nil {
+		return sdk.CreateResult{}, err
+	}
 	req := CreateBoxRequest{
 		Name: opts.ID, Tags: opts.Identity.ToLabels(), FromID: imageID,
 		Env: maps.Clone(opts.Profile.Env), Files: map[string]BoxFile{}, Secrets: map[string]string{},
-		Command: opts.Profile.Command, Workdir: opts.Profile.Workdir, StopAt: opts.ExpiresAt, OnStop: onStop(opts.OnExpiry),
+		Command: opts.Profile.Command, Workdir: opts.Profile.Workdir, StopAt: opts.ExpiresAt, MaxLife: life, OnStop: onStop(opts.OnExpiry),
 	}
 	lease := sdk.Lease{ExpiresAt: opts.ExpiresAt, MaxExpiresAt: opts.MaxExpiresAt, Generation: 1, Event: opts.Event}
 	if lease.MaxExpiresAt.IsZero() {
@@ -49,7 +56,7 @@ func (e *Extension) create(ctx context.Context, opts sdk.CreateOptions, imageID 
 		req.Secrets[name] = string(value)
 	}
 	var made Box
-	err := e.try(ctx, func(api API) (err error) {
+	err = e.try(ctx, func(api API) (err error) {
 		made, err = api.CreateBox(ctx, req)
 		return err
 	})

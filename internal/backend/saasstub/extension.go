@@ -7,12 +7,12 @@ package saasstub
 // vendor. This is the file to begin with when writing one.
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,18 +67,30 @@ func New(options Options) *Extension {
 
 func description() sdk.DescribeResult {
 	enforced := func(reason string) sdk.Guarantee { return sdk.Guarantee{Class: sdk.ClassEnforced, Reason: reason} }
+	unsupported := func(reason string) sdk.Guarantee {
+		return sdk.Guarantee{Class: sdk.ClassUnsupported, Reason: reason}
+	}
 	files := enforced("a box is its files")
 	none := enforced("the interpreter has no network")
+	noNetwork := unsupported("the interpreter has no network")
+	noLimit := unsupported("a box has no limits")
+	noSource := unsupported("a box begins empty, or from an image of the account")
 	lease := enforced("conditional updates of the box's tags")
 	return sdk.DescribeResult{
 		Name: Name, Version: "0.1.0", Summary: "A cloud that does not exist: for tests and as an example",
 		ConfigSchema: []sdk.ConfigKey{{Name: "file", Type: "string", Description: "File that keeps the cloud, for tests in which several processes share it"}},
 		Capabilities: sdk.Capabilities{
-			sdk.FeatureKernelIsolation:       {Class: sdk.ClassUnsupported, Reason: "a box runs no program"},
+			sdk.FeatureKernelIsolation:       unsupported("a box runs no program"),
+			sdk.FeatureCPULimit:              noLimit,
+			sdk.FeatureMemoryLimit:           noLimit,
+			sdk.FeaturePidsLimit:             noLimit,
+			sdk.FeatureDiskLimit:             noLimit,
 			sdk.FeatureEgressNone:            none,
 			sdk.FeatureEgressDeny:            none,
-			sdk.FeatureEgressCIDR:            {Class: sdk.ClassUnsupported, Reason: "the interpreter has no network"},
-			sdk.FeatureEgressDomain:          {Class: sdk.ClassUnsupported, Reason: "the interpreter has no network"},
+			sdk.FeatureEgressCIDR:            noNetwork,
+			sdk.FeatureEgressDomain:          noNetwork,
+			sdk.FeatureEgressOpen:            noNetwork,
+			sdk.FeatureSecretsOutside:        unsupported("secrets are files inside"),
 			sdk.FeatureSecretFiles:           enforced("secrets are never stored"),
 			sdk.FeatureDeadline:              enforced("the vendor stops a box at its deadline"),
 			sdk.FeatureExtend:                lease,
@@ -93,11 +105,21 @@ func description() sdk.DescribeResult {
 			sdk.FeatureSnapshotLeavesRunning: files,
 			sdk.FeatureRestore:               files,
 			sdk.FeatureFork:                  files,
+			sdk.FeaturePortableSnapshot:      unsupported("an image never leaves its account"),
 			sdk.FeaturePause:                 enforced("the vendor's pause"),
 			sdk.FeatureExec:                  enforced("an interpreter of a few words"),
 			sdk.FeatureFiles:                 files,
-			sdk.FeatureLogs:                  enforced("what the main process wrote at its start"),
+			sdk.FeaturePorts:                 noNetwork,
+			sdk.FeatureLogs:                  enforced("what the main process has written by the vendor's clock"),
+			sdk.FeatureCredentialIsolation:   unsupported("a box has no credentials to keep apart"),
 			sdk.FeatureHostRoot:              enforced("a box begins empty"),
+			sdk.FeatureImageFile:             noSource,
+			sdk.FeatureImagePull:             noSource,
+			sdk.FeatureImageBuild:            noSource,
+			sdk.FeatureCompose:               noSource,
+			sdk.FeatureMachine:               unsupported("a box is no machine"),
+			sdk.FeatureTemplate:              unsupported("the vendor has no templates"),
+			sdk.FeatureRuntime:               unsupported("the interpreter is the only runtime"),
 		},
 	}
 }
@@ -111,24 +133,30 @@ func (e *Extension) Describe(context.Context, sdk.DescribeOptions) (sdk.Describe
 
 // Configure takes the configuration of a backend.
 func (e *Extension) Configure(_ context.Context, opts sdk.ConfigureOptions) (sdk.ConfigureResult, error) {
-	var config struct {
-		File string `json:"file"`
-	}
+	var keys map[string]json.RawMessage
 	if len(opts.Config) > 0 {
-		decoder := json.NewDecoder(bytes.NewReader(opts.Config))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&config); err != nil {
-			return sdk.ConfigureResult{}, sdk.Invalid("config", "it is not a configuration of %s: %s", Name, err)
+		if err := json.Unmarshal(opts.Config, &keys); err != nil {
+			return sdk.ConfigureResult{}, sdk.Invalid("config", "it is not a JSON object: %s", err)
+		}
+	}
+	file := ""
+	// Sorted, so that the same configuration gives the same error.
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if key != "file" {
+			return sdk.ConfigureResult{}, sdk.Invalid(key, "%s has no such key; it knows file", Name)
+		}
+		if err := json.Unmarshal(keys[key], &file); err != nil {
+			return sdk.ConfigureResult{}, sdk.Invalid(key, "it is not a string")
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.backend, e.fleet = opts.Backend, opts.Fleet
-	if config.File != "" {
-		e.api = &NewServer(ServerOptions{File: config.File}).faults
+	if file != "" {
+		e.api = &NewServer(ServerOptions{File: file}).faults
 	}
 	if e.api == nil {
-		return sdk.ConfigureResult{}, sdk.Invalid("config.file", "the backend %q names no file", opts.Backend)
+		return sdk.ConfigureResult{}, sdk.Invalid("file", "the backend %q names no file", opts.Backend)
 	}
 	return sdk.ConfigureResult{}, nil
 }
@@ -167,7 +195,7 @@ func (e *Extension) try(ctx context.Context, request func(api API) error) error 
 	api := e.api
 	e.mu.Unlock()
 	if api == nil {
-		return sdk.Invalid("config.file", "the backend has not been configured")
+		return sdk.Invalid("file", "the backend has not been configured")
 	}
 	pause := pauseFirst
 	for attempt := 1; ; attempt++ {

@@ -37,6 +37,9 @@ func (s *Server) capture(b *box, now time.Time, shown Image) *image {
 	digest := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(kept.Files)) {
 		file := kept.Files[path]
+		if file.Dir {
+			path += "/"
+		}
 		fmt.Fprintf(digest, "%q %o %d\n", path, file.Mode, len(file.Content))
 		digest.Write(file.Content)
 		shown.Size += int64(len(file.Content))

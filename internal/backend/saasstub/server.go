@@ -55,7 +55,7 @@ type box struct {
 	Env     map[string]string  `json:"env"`
 	Workdir string             `json:"workdir"`
 	Files   map[string]BoxFile `json:"files"`
-	Log     []byte             `json:"log"`
+	mainProcess
 }
 
 type image struct {
@@ -105,9 +105,10 @@ func (s *Server) settleAll(now time.Time) {
 // settle lets a box become what it has become by now.
 func (s *Server) settle(b *box, now time.Time) {
 	if b.State == Starting && !now.Before(b.ReadyAt) {
-		b.State = Running
+		b.State, b.RanAt = Running, b.ReadyAt
 		b.Version++
 	}
+	b.run(b.State == Running, now, b.StopAt)
 	if b.State == Stopped || now.Before(b.StopAt) || (b.State == Paused && b.OnStop == "pause") {
 		return
 	}
@@ -123,16 +124,17 @@ func (s *Server) settle(b *box, now time.Time) {
 }
 
 func (s *Server) stop(b *box, reason string) {
-	b.State, b.StateReason, b.Files = Stopped, reason, nil
+	b.State, b.StateReason, b.Files, b.Coming = Stopped, reason, nil, nil
 	b.Version++
 	delete(s.secrets, b.ID)
 }
 
 // Kill ends a box as a fault of the vendor would: early, and not by us.
 func (s *Server) Kill(id string) error {
-	return s.do(context.Background(), func(st *state, _ time.Time) error {
+	return s.do(context.Background(), func(st *state, now time.Time) error {
 		b, err := st.box(id)
 		if err == nil {
+			b.run(b.State == Running, now, b.StopAt)
 			s.stop(b, StopDied)
 		}
 		return err
@@ -175,7 +177,7 @@ func (s honest) CreateBox(ctx context.Context, req CreateBoxRequest) (made Box, 
 		b := &box{
 			Box: Box{
 				ID: "box_" + strconv.FormatInt(st.Next, 36), Name: req.Name, Tags: maps.Clone(req.Tags), State: Starting,
-				CreatedAt: now, StopAt: req.StopAt.UTC(), OnStop: req.OnStop, Runs: 1, Version: 1,
+				CreatedAt: now, OnStop: req.OnStop, Runs: 1, Version: 1,
 			},
 			Number: st.Next, ReadyAt: now.Add(s.options.StartDelay), Env: map[string]string{}, Files: map[string]BoxFile{}, Workdir: cmp.Or(req.Workdir, "/"),
 		}
@@ -195,8 +197,12 @@ func (s honest) CreateBox(ctx context.Context, req CreateBoxRequest) (made Box, 
 		st.Next++
 		st.Boxes[b.ID], st.Names[b.Name] = b, b.ID
 		s.secrets[b.ID] = maps.Clone(req.Secrets)
+		if req.MaxLife > 0 {
+			b.StopBy = now.Add(req.MaxLife).Round(0)
+		}
+		b.stopAt(req.StopAt)
+		b.runMain(req.Command)
 		s.settle(b, now)
-		s.runMain(b, req.Command)
 		made = b.clone()
 		made.ServerTime = now
 		return nil
@@ -293,12 +299,20 @@ func (s honest) UpdateBox(ctx context.Context, id string, req UpdateRequest) (Bo
 			if b.State == Stopped {
 				return &APIError{Status: 409, Code: CodeWrongState, Message: "the box is stopped"}
 			}
-			b.StopAt = req.Until.UTC()
+			b.stopAt(req.Until)
 		}
 		maps.Copy(b.Tags, req.Tags)
 		b.Version++
 		return nil
 	})
+}
+
+// stopAt sets the deadline, within the bound of the box's life.
+func (b *box) stopAt(until time.Time) {
+	b.StopAt = until.UTC()
+	if !b.StopBy.IsZero() && b.StopAt.After(b.StopBy) {
+		b.StopAt = b.StopBy
+	}
 }
 
 func (s honest) DeleteBox(ctx context.Context, id string) error {

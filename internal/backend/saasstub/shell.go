@@ -47,9 +47,19 @@ type process struct {
 	stdout, stderr io.Writer
 	// deadline ends the command; zero is none. Sleeping is all that takes time.
 	deadline time.Time
+	// held tells whether the box is paused, or that it has ended. A main
+	// process has none: it is over before anything can happen to its box.
+	held func() (paused bool, err error)
 }
 
-var errTimedOut = errors.New("timed out")
+// lookEvery is how long a command sleeps without looking what has become of
+// its box.
+const lookEvery = 50 * time.Millisecond
+
+var (
+	errTimedOut = errors.New("timed out")
+	errKilled   = errors.New("its box has ended")
+)
 
 // exited carries an exit code out of a script.
 type exited int
@@ -140,9 +150,13 @@ func (p *process) cat(arguments []string) (int, error) {
 	code := 0
 	for _, name := range arguments {
 		file, ok := p.files.read(p.abs(name))
-		if !ok {
+		if !ok || file.Dir {
 			code = 1
-			if err := p.complain("cat: %s: no such file", name); err != nil {
+			why := "no such file"
+			if ok {
+				why = "is a directory"
+			}
+			if err := p.complain("cat: %s: %s", name, why); err != nil {
 				return 0, err
 			}
 			continue
@@ -157,16 +171,17 @@ func (p *process) cat(arguments []string) (int, error) {
 func (p *process) ls(arguments []string) (int, error) {
 	dir := p.abs(cmp.Or(strings.Join(arguments, " "), "."))
 	var found []string
+	self, there := p.files.read(dir)
+	if there && !self.Dir {
+		return 0, p.print(dir + "\n")
+	}
 	for _, name := range p.files.names() {
-		if name == dir {
-			return 0, p.print(dir + "\n")
-		}
 		if rest, ok := strings.CutPrefix(name, strings.TrimSuffix(dir, "/")+"/"); ok {
 			first, _, _ := strings.Cut(rest, "/")
 			found = append(found, first)
 		}
 	}
-	if len(found) == 0 && dir != "/" {
+	if len(found) == 0 && dir != "/" && !there {
 		return 1, p.complain("ls: %s: no such directory", dir)
 	}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(found))) {
@@ -180,11 +195,15 @@ func (p *process) ls(arguments []string) (int, error) {
 func (p *process) rm(arguments []string) (int, error) {
 	code := 0
 	for _, name := range arguments {
-		if !p.files.remove(p.abs(name)) {
-			code = 1
-			if err := p.complain("rm: %s: no such file", name); err != nil {
-				return 0, err
-			}
+		why := "no such file"
+		if file, _ := p.files.read(p.abs(name)); file.Dir {
+			why = "is a directory"
+		} else if p.files.remove(p.abs(name)) {
+			continue
+		}
+		code = 1
+		if err := p.complain("rm: %s: %s", name, why); err != nil {
+			return 0, err
 		}
 	}
 	return code, nil
@@ -198,10 +217,38 @@ func (p *process) sleep(arguments []string) (int, error) {
 			return 2, p.complain("sleep: %q is no time", text)
 		}
 	}
-	if left := p.deadline.Sub(p.clock.Now()); !p.deadline.IsZero() && d >= left {
-		return 0, cmp.Or(p.clock.Sleep(p.ctx, left), errTimedOut)
+	return 0, p.wait(d)
+}
+
+// wait lets time pass, and ends early with the command's deadline or its box.
+func (p *process) wait(d time.Duration) error {
+	if p.held == nil {
+		return p.clock.Sleep(p.ctx, d)
 	}
-	return 0, p.clock.Sleep(p.ctx, d)
+	until := p.clock.Now().Add(d)
+	for {
+		paused, err := p.held()
+		if err != nil {
+			return err
+		}
+		now := p.clock.Now()
+		step := lookEvery
+		if !p.deadline.IsZero() {
+			if !now.Before(p.deadline) {
+				return errTimedOut
+			}
+			step = min(step, p.deadline.Sub(now))
+		}
+		if !paused {
+			if !now.Before(until) {
+				return nil
+			}
+			step = min(step, until.Sub(now))
+		}
+		if err := p.clock.Sleep(p.ctx, step); err != nil {
+			return err
+		}
+	}
 }
 
 func (p *process) printenv(arguments []string) (int, error) {
@@ -241,11 +288,14 @@ func (p *process) runLine(line scriptLine) (int, error) {
 	if line.into == "" {
 		return p.runWord(line.words)
 	}
+	name := p.abs(line.into)
+	if into, _ := p.files.read(name); into.Dir {
+		return 1, p.complain("sh: %s: is a directory", name)
+	}
 	var out bytes.Buffer
 	inner := *p
 	inner.stdout = &out
 	code, err := inner.runWord(line.words)
-	name := p.abs(line.into)
 	file := BoxFile{Mode: 0o644}
 	if old, ok := p.files.read(name); ok && line.add {
 		file = BoxFile{Content: bytes.Clone(old.Content), Mode: old.Mode}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +32,12 @@ func newCloud(t testing.TB) cloud {
 	server := NewServer(ServerOptions{Clock: fake})
 	return cloud{server, newExtension(t, server), fake}
 }
+
+// noWait is a clock for the pauses of an extension, which are none.
+type noWait struct{}
+
+func (noWait) Now() time.Time                                   { return time.Time{} }
+func (noWait) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
 func newExtension(t testing.TB, server *Server) *Extension {
 	t.Helper()
@@ -58,7 +63,14 @@ func creation(n int) sdk.CreateOptions {
 
 func (c cloud) mustCreate(t testing.TB, n int) sdk.Target {
 	t.Helper()
-	made, err := c.Create(t.Context(), creation(n))
+	return c.mustCreateUntil(t, n, creation(n).ExpiresAt)
+}
+
+func (c cloud) mustCreateUntil(t testing.TB, n int, until time.Time) sdk.Target {
+	t.Helper()
+	options := creation(n)
+	options.ExpiresAt = until
+	made, err := c.Create(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,8 +344,11 @@ func TestAFileIsACloudThatProcessesShare(t *testing.T) {
 	if _, err := both[0].Get(t.Context(), sdk.GetOptions{Target: target}); !errors.Is(err, sdk.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
-	unknown := New(Options{})
-	if _, err := unknown.Configure(t.Context(), sdk.ConfigureOptions{Config: []byte(`{"fil":"x"}`)}); !errors.Is(err, sdk.ErrInvalid) || !strings.Contains(err.Error(), "fil") {
-		t.Errorf("an unknown key: %v", err)
+	for config, path := range map[string]string{`{"fil":"x"}`: "fil", `{"file":1}`: "file", `[]`: "config", `{}`: "file"} {
+		var said *sdk.Error
+		_, err := New(Options{}).Configure(t.Context(), sdk.ConfigureOptions{Config: []byte(config)})
+		if !errors.Is(err, sdk.ErrInvalid) || !errors.As(err, &said) || said.Path != path {
+			t.Errorf("%s: %v", config, err)
+		}
 	}
 }

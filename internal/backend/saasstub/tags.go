@@ -26,8 +26,9 @@ func encode(value any) string {
 	return string(encoded)
 }
 
-// leaseOf returns the lease of a box. The vendor's own deadline counts when
-// it is earlier: what the tag says is no use to a box that has stopped.
+// leaseOf returns the lease of a box. The vendor's own deadline and its bound
+// count when they are earlier: what the tag says is no use to a box that has
+// stopped.
 func leaseOf(b Box) (sdk.Lease, error) {
 	var lease sdk.Lease
 	if err := json.Unmarshal([]byte(b.Tags[tagLease]), &lease); err != nil {
@@ -35,6 +36,9 @@ func leaseOf(b Box) (sdk.Lease, error) {
 	}
 	if b.StopAt.Before(lease.ExpiresAt) {
 		lease.ExpiresAt = b.StopAt
+	}
+	if !b.StopBy.IsZero() && b.StopBy.Before(lease.MaxExpiresAt) {
+		lease.MaxExpiresAt = b.StopBy
 	}
 	return lease, nil
 }

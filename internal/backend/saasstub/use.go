@@ -3,25 +3,16 @@
 
 package saasstub
 
-// Using a box: commands, files, log, pause.
+// Using a box: commands, log, pause.
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"maps"
-	"path"
-	"slices"
-	"strings"
+	"time"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
-
-// maxCopy bounds one copy, since it is held in memory.
-const maxCopy = 64 << 20
 
 // usable returns the box of a sandbox that can be used now.
 func (e *Extension) usable(ctx context.Context, target sdk.Target) (Box, sdk.Sandbox, error) {
@@ -62,102 +53,65 @@ func (e *Extension) Exec(ctx context.Context, opts sdk.ExecOptions) (sdk.ExecRes
 	return sdk.ExecResult{ExitCode: result.ExitCode, TimedOut: result.TimedOut}, err
 }
 
-// CopyIn unpacks an archive into a box. Only files and directories exist
-// there; names that lead out of the directory are refused.
-func (e *Extension) CopyIn(ctx context.Context, opts sdk.CopyInOptions) (sdk.CopyInResult, error) {
-	b, _, err := e.usable(ctx, opts.Target)
+// followPause is the pause between two looks at a log that is followed: the
+// vendor has no stream of it.
+const followPause = 50 * time.Millisecond
+
+// Logs writes the log of the main process, and goes on until the box ends
+// when it is asked to follow.
+func (e *Extension) Logs(ctx context.Context, opts sdk.LogsOptions) (sdk.LogsResult, error) {
+	result := sdk.LogsResult{}
+	log, over, err := e.log(ctx, opts.Target)
 	if err != nil {
-		return sdk.CopyInResult{}, err
+		return result, err
 	}
-	result := sdk.CopyInResult{}
-	files := map[string]BoxFile{}
-	archive := tar.NewReader(opts.Archive)
-	for {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
+	seen, out := len(log), discard(opts.Output)
+	n, err := out.Write(tail(log, opts.Tail))
+	result.Bytes = int64(n)
+	for err == nil && opts.Follow && !over {
+		if err = e.wait.Sleep(ctx, followPause); err != nil {
 			break
 		}
-		if err != nil {
-			return result, sdk.Invalid("archive", "%s", err)
+		if log, over, err = e.log(ctx, opts.Target); errors.Is(err, sdk.ErrNotFound) {
+			return result, nil // it was destroyed, which is an end as well
 		}
-		switch header.Typeflag {
-		case tar.TypeDir:
-			continue
-		case tar.TypeReg:
-		default:
-			return result, sdk.Unsupported("archive", "%.80q is neither a file nor a directory", header.Name)
+		if err == nil && len(log) > seen {
+			n, err = out.Write(log[seen:])
+			seen, result.Bytes = len(log), result.Bytes+int64(n)
 		}
-		name := path.Join(opts.Path, header.Name)
-		if slices.Contains(strings.Split(header.Name, "/"), "..") || !path.IsAbs(name) {
-			return result, sdk.Invalid("archive", "%.80q leads out of %s", header.Name, opts.Path)
-		}
-		content, err := io.ReadAll(io.LimitReader(archive, maxCopy+1))
-		if err != nil {
-			return result, sdk.Invalid("archive", "%s", err)
-		}
-		if result.Bytes += int64(len(content)); result.Bytes > maxCopy {
-			return result, sdk.Errorf(sdk.ErrQuota, "a copy of more than %d bytes", maxCopy)
-		}
-		files[name] = BoxFile{Content: content, Mode: header.Mode & 0o7777}
 	}
-	return result, e.try(ctx, func(api API) error { return api.PutFiles(ctx, b.ID, files) })
+	return result, err
 }
 
-// CopyOut packs a file or a directory of a box.
-func (e *Extension) CopyOut(ctx context.Context, opts sdk.CopyOutOptions) (sdk.CopyOutResult, error) {
-	b, s, err := e.usable(ctx, opts.Target)
+// log returns the log of a box, and whether the box had ended before it was
+// read: nothing comes then.
+func (e *Extension) log(ctx context.Context, target sdk.Target) (log []byte, over bool, err error) {
+	b, err := e.find(ctx, target)
 	if err != nil {
-		return sdk.CopyOutResult{}, err
+		return nil, false, err
 	}
-	from := path.Clean(opts.Path)
-	var files map[string]BoxFile
-	err = e.try(ctx, func(api API) (err error) {
-		files, err = api.GetFiles(ctx, b.ID, from)
-		return err
-	})
+	s, _, err := sandboxOf(b, target.Fleet)
 	if err != nil {
-		return sdk.CopyOutResult{}, err
+		return nil, false, err
 	}
-	result := sdk.CopyOutResult{}
-	archive := tar.NewWriter(opts.Archive)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		file := files[name]
-		shown := path.Join(path.Base(from), strings.TrimPrefix(name, from))
-		// A fixed time: the same files give the same archive.
-		header := &tar.Header{Name: shown, Mode: file.Mode, Size: int64(len(file.Content)), Typeflag: tar.TypeReg, ModTime: s.CreatedAt}
-		if err := archive.WriteHeader(header); err != nil {
-			return result, fmt.Errorf("pack %s: %w", name, err)
-		}
-		n, err := archive.Write(file.Content)
-		if result.Bytes += int64(n); err != nil {
-			return result, fmt.Errorf("pack %s: %w", name, err)
-		}
-	}
-	return result, archive.Close()
-}
-
-// Logs writes the log of the main process, which never grows.
-func (e *Extension) Logs(ctx context.Context, opts sdk.LogsOptions) (sdk.LogsResult, error) {
-	b, err := e.find(ctx, opts.Target)
-	if err != nil {
-		return sdk.LogsResult{}, err
-	}
-	var log []byte
+	over = s.Status != sdk.StatusCreating && s.Status != sdk.StatusReady && s.Status != sdk.StatusPaused
 	err = e.try(ctx, func(api API) (err error) {
 		log, err = api.GetLog(ctx, b.ID)
 		return err
 	})
-	if err != nil {
-		return sdk.LogsResult{}, err
+	return log, over, err
+}
+
+// tail returns the last n lines; zero is all.
+func tail(log []byte, n int) []byte {
+	lines := bytes.SplitAfter(log, []byte("\n"))
+	if len(lines[len(lines)-1]) == 0 {
+		lines = lines[:len(lines)-1]
 	}
-	if lines := bytes.SplitAfter(log, []byte("\n")); opts.Tail > 0 {
-		if len(lines[len(lines)-1]) == 0 {
-			lines = lines[:len(lines)-1]
-		}
-		log = bytes.Join(lines[max(0, len(lines)-opts.Tail):], nil)
+	if n <= 0 || n >= len(lines) {
+		return log
 	}
-	n, err := discard(opts.Output).Write(log)
-	return sdk.LogsResult{Bytes: int64(n)}, err
+	return bytes.Join(lines[len(lines)-n:], nil)
 }
 
 // Pause suspends a box.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,9 @@ import (
 func TestCommands(t *testing.T) {
 	c := newCloud(t)
 	target := c.mustCreate(t, 1)
+	if err := c.put(t, target, "/", directory("d/e"), directory("d")); err != nil {
+		t.Fatal(err)
+	}
 	for script, want := range map[string]struct {
 		code int
 		out  string
@@ -40,6 +44,10 @@ func TestCommands(t *testing.T) {
 		"reboot":                             {127, "reboot: not found\n"},
 		"echo -n x":                          {0, "x"},
 		"":                                   {0, ""},
+		"cat /d":                             {1, "cat: /d: is a directory\n"},
+		"rm /d; echo x > /d":                 {1, "rm: /d: is a directory\nsh: /d: is a directory\n"},
+		"ls /d":                              {0, "e\n"},
+		"ls /d/e":                            {0, ""},
 	} {
 		if code, out := c.sh(t, target, script); code != want.code || out != want.out {
 			t.Errorf("%s: %d, %q; want %d, %q", script, code, out, want.code, want.out)
@@ -78,32 +86,29 @@ func TestACommandEndsWithItsTimeoutItsCallerOrItsBox(t *testing.T) {
 	if _, err := run(cancelled, 0, 0); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("caller: %v", err)
 	}
-	if result, err := run(t.Context(), 0, 30*time.Minute); err == nil && result.ExitCode != 137 {
-		t.Errorf("box: %+v", result)
+	if result, err := run(t.Context(), 0, 30*time.Minute); err != nil || result.ExitCode != 137 {
+		t.Errorf("box: %+v, %v", result, err)
+	}
+	if now := c.clock.Now(); now.After(start.Add(90 * time.Minute)) {
+		t.Errorf("it went on until %s", now)
 	}
 }
 
 func TestFilesGoInAndOut(t *testing.T) {
 	c := newCloud(t)
 	target := c.mustCreate(t, 1)
-	var in bytes.Buffer
-	w := tar.NewWriter(&in)
-	for name, content := range map[string]string{"a": "1", "d/b": "22"} {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o750, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, content); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
+	if err := c.put(t, target, "/w", regular("a"), regular("d/b"), directory("d"), directory("d/empty")); err != nil {
 		t.Fatal(err)
 	}
-	if put, err := c.CopyIn(t.Context(), sdk.CopyInOptions{Target: target, Path: "/w", Archive: &in}); err != nil || put.Bytes != 3 {
-		t.Fatalf("%+v, %v", put, err)
+	for name, entries := range map[string][]tar.Header{
+		"a directory over a file": {directory("a")}, "a file over a directory": {regular("d/empty")}, "a file below a file": {regular("a/x")},
+	} {
+		if err := c.put(t, target, "/w", entries...); !errors.Is(err, sdk.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	var out bytes.Buffer
-	if got, err := c.CopyOut(t.Context(), sdk.CopyOutOptions{Target: target, Path: "/w/", Archive: &out}); err != nil || got.Bytes != 3 {
+	if got, err := c.CopyOut(t.Context(), sdk.CopyOutOptions{Target: target, Path: "/w/", Archive: &out}); err != nil || got.Bytes != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	var names []string
@@ -114,19 +119,165 @@ func TestFilesGoInAndOut(t *testing.T) {
 		}
 		names = append(names, fmt.Sprintf("%s %o", header.Name, header.Mode))
 	}
-	if diff := cmp.Diff([]string{"w/a 750", "w/d/b 750"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"w/a 640", "w/d/ 700", "w/d/b 640", "w/d/empty/ 700"}, names); diff != "" {
 		t.Error(diff)
 	}
 	if _, err := c.CopyOut(t.Context(), sdk.CopyOutOptions{Target: target, Path: "/nowhere", Archive: &out}); !errors.Is(err, sdk.ErrNotFound) {
 		t.Errorf("nothing there: %v", err)
 	}
-	var hostile bytes.Buffer
-	w = tar.NewWriter(&hostile)
-	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "../x", Typeflag: tar.TypeReg}), w.Close()); err != nil {
+	if err := c.put(t, target, "/w", regular("../x")); !errors.Is(err, sdk.ErrInvalid) {
+		t.Errorf("a way out: %v", err)
+	}
+}
+
+func regular(name string) tar.Header {
+	return tar.Header{Name: name, Mode: 0o640, Size: 1, Typeflag: tar.TypeReg}
+}
+
+func directory(name string) tar.Header {
+	return tar.Header{Name: name + "/", Mode: 0o700, Typeflag: tar.TypeDir}
+}
+
+// put copies files of one byte and directories into a box.
+func (c cloud) put(t *testing.T, target sdk.Target, dir string, entries ...tar.Header) error {
+	t.Helper()
+	var in bytes.Buffer
+	w := tar.NewWriter(&in)
+	for _, entry := range entries {
+		if err := w.WriteHeader(&entry); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, strings.Repeat("x", int(entry.Size))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CopyIn(t.Context(), sdk.CopyInOptions{Target: target, Path: "/w", Archive: &hostile}); !errors.Is(err, sdk.ErrInvalid) {
-		t.Errorf("a way out: %v", err)
+	_, err := c.CopyIn(t.Context(), sdk.CopyInOptions{Target: target, Path: dir, Archive: &in})
+	return err
+}
+
+// A main process writes by the vendor's clock, and not while its box is
+// paused. Who follows sees it all, until the end.
+func TestALogGrowsAndIsFollowed(t *testing.T) {
+	c := newCloud(t)
+	options := creation(1)
+	options.Profile.Command = []string{"sh", "-c", "echo a; sleep 1m; echo b; sleep 1m; echo c; sleep 1h; echo never"}
+	if _, err := c.Create(t.Context(), options); err != nil {
+		t.Fatal(err)
+	}
+	target := sdk.Target{ID: options.ID, Fleet: "ci"}
+	log := func() string {
+		var log bytes.Buffer
+		if _, err := c.Logs(t.Context(), sdk.LogsOptions{Target: target, Output: &log}); err != nil {
+			t.Error(err)
+		}
+		return log.String()
+	}
+	follow := func(ctx context.Context) (*bytes.Buffer, chan error) {
+		out, end := &bytes.Buffer{}, make(chan error, 1)
+		go func() {
+			_, err := c.Logs(ctx, sdk.LogsOptions{Target: target, Follow: true, Tail: 1, Output: out})
+			end <- err
+		}()
+		return out, end
+	}
+	if _, err := c.Pause(t.Context(), sdk.PauseOptions{Target: target}); err != nil {
+		t.Fatal(err)
+	}
+	c.clock.Advance(5 * time.Minute)
+	if _, err := c.Resume(t.Context(), sdk.ResumeOptions{Target: target}); err != nil {
+		t.Fatal(err)
+	}
+	if got := log(); got != "a\n" {
+		t.Errorf("after a pause: %q", got)
+	}
+	c.clock.Advance(time.Minute)
+	if got := log(); got != "a\nb\n" {
+		t.Errorf("a minute later: %q", got)
+	}
+	ended, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	if _, end := follow(ended); !errors.Is(<-end, context.DeadlineExceeded) {
+		t.Error("following does not end with its context")
+	}
+	reads := c.Calls()[CallGetLog]
+	out, end := follow(t.Context())
+	for c.Calls()[CallGetLog] <= reads+1 { // the first one has ended
+		time.Sleep(time.Millisecond)
+	}
+	c.clock.Advance(time.Hour)
+	if err := <-end; err != nil || out.String() != "b\nc\n" {
+		t.Errorf("until the deadline: %q, %v", out, err)
+	}
+	if got := log(); got != "a\nb\nc\n" {
+		t.Errorf("after the deadline: %q", got)
+	}
+	target = c.mustCreateUntil(t, 2, c.clock.Now().Add(time.Hour))
+	_, end = follow(t.Context())
+	if _, err := c.Destroy(t.Context(), sdk.DestroyOptions{Target: target}); err != nil {
+		t.Fatal(err)
+	}
+	// Nothing was there to follow, if it came too late.
+	if err := <-end; err != nil && !errors.Is(err, sdk.ErrNotFound) {
+		t.Errorf("until a destroy: %v", err)
+	}
+}
+
+// A paused box holds its commands up, and one that is killed ends them.
+func TestACommandWaitsWhileItsBoxIsPaused(t *testing.T) {
+	c := newCloud(t)
+	target := c.mustCreate(t, 1)
+	// sleep begins to sleep for a minute.
+	sleep := func() chan sdk.ExecResult {
+		end := make(chan sdk.ExecResult, 1)
+		reader, writer := io.Pipe()
+		go func() {
+			result, err := c.Exec(t.Context(), sdk.ExecOptions{Target: target, Command: []string{"sh", "-c", "echo up; sleep 1m"}, Stdout: writer})
+			_ = writer.CloseWithError(err) // ends the read below, should nothing have come
+			end <- result
+		}()
+		if _, err := reader.Read(make([]byte, 8)); err != nil {
+			t.Fatal(err)
+		}
+		return end
+	}
+	// moved moves the clock until a command ends.
+	moved := func(end chan sdk.ExecResult) sdk.ExecResult {
+		for {
+			select {
+			case result := <-end:
+				return result
+			case <-time.After(time.Millisecond):
+				c.clock.Advance(10 * time.Second)
+			}
+		}
+	}
+	end := sleep()
+	if _, err := c.Pause(t.Context(), sdk.PauseOptions{Target: target}); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		c.clock.Advance(time.Minute)
+		select {
+		case result := <-end:
+			t.Fatalf("it ended while paused: %+v", result)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if _, err := c.Resume(t.Context(), sdk.ResumeOptions{Target: target}); err != nil {
+		t.Fatal(err)
+	}
+	if result := moved(end); result.ExitCode != 0 {
+		t.Errorf("resumed: %+v", result)
+	}
+	end = sleep()
+	if err := c.Kill(target.Ref); err != nil {
+		t.Fatal(err)
+	}
+	if result := moved(end); result.ExitCode != 137 {
+		t.Errorf("killed: %+v", result)
 	}
 }
 

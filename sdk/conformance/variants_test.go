@@ -91,6 +91,10 @@ var variants = []variant{
 		name: "claims ports and has none", fails: []string{"ports/endpoint"},
 		breaks: func(b *broken) {
 			b.claims = sdk.Capabilities{sdk.FeaturePorts: {Class: sdk.ClassEnforced, Reason: "so it says"}}
+			b.create = func(ctx context.Context, opts sdk.CreateOptions) (sdk.CreateResult, error) {
+				opts.Profile.Ports = nil // the stub refuses them
+				return b.careful.Create(ctx, opts)
+			}
 		},
 	},
 	{

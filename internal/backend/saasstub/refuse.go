@@ -46,6 +46,7 @@ func (e *Extension) refuse(opts sdk.CreateOptions) error {
 		{limits.Memory != "", "limits.memory", sdk.FeatureMemoryLimit},
 		{limits.Pids != 0, "limits.pids", sdk.FeaturePidsLimit},
 		{limits.Disk != "", "limits.disk", sdk.FeatureDiskLimit},
+		{len(p.Ports) > 0, "ports", sdk.FeaturePorts},
 		{len(opts.Secrets) > 0, "secrets", sdk.FeatureSecretFiles},
 		{opts.OnExpiry == sdk.OnExpirySnapshot, "on_expiry", sdk.FeatureExpirySnapshot},
 		{opts.OnExpiry == sdk.OnExpiryPause, "on_expiry", sdk.FeatureExpiryPause},

@@ -34,6 +34,7 @@ func TestWhatIsUnsupportedIsRefused(t *testing.T) {
 		"machine":    {"machine", sdk.FeatureMachine, func(o *sdk.CreateOptions) { o.Profile.Machine = &sdk.MachineSpec{Image: "vm.qcow2"} }},
 		"template":   {"template", sdk.FeatureTemplate, func(o *sdk.CreateOptions) { o.Profile.Template = "base" }},
 		"runtime":    {"runtime", sdk.FeatureRuntime, func(o *sdk.CreateOptions) { o.Profile.Runtime = "runsc" }},
+		"ports":      {"ports", sdk.FeaturePorts, func(o *sdk.CreateOptions) { o.Profile.Ports = map[string]int{"web": 8080} }},
 		"host root":  {"image", sdk.FeatureHostRoot, nil},
 		"no network": {"network.egress", sdk.FeatureEgressNone, nil},
 		"deny":       {"network.egress", sdk.FeatureEgressDeny, allowing()},

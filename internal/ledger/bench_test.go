@@ -34,7 +34,7 @@ func BenchmarkList10000(b *testing.B) {
 			{Type: Extended, Lease: lease(2, 60)},
 		}
 		if i%2 == 0 {
-			events = append(events, Event{Type: Claimed, Lease: lease(3, 60)}, Event{Type: Destroying}, Event{Type: Destroyed, Reason: "user"})
+			events = append(events, Event{Type: Claiming, Lease: lease(3, 60)}, Event{Type: Destroying}, Event{Type: Destroyed, Reason: "user"})
 		}
 		writeLog(b, l, id, events)
 	}

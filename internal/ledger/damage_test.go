@@ -167,12 +167,12 @@ func TestABrokenLogIsNamedOnceToItsUserAndThenBegunAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 			decided := false
-			_, _, err := l.Append(t.Context(), id, func(Record) (Event, error) { decided = true; return Event{Type: Claimed}, nil })
+			_, _, err := l.Append(t.Context(), id, func(Record) (Event, error) { decided = true; return Event{Type: Claiming}, nil })
 			var broken *BrokenError
 			if !errors.As(err, &broken) || broken.ID != id || broken.NotMoved != nil || decided {
 				t.Fatalf("got %v (decided: %v)", err, decided)
 			}
-			if r := mustAppend(t, l, id, Claimed); r.Sequence != 1 || r.Intended {
+			if r := mustAppend(t, l, id, Claiming); r.Sequence != 1 || r.Intended {
 				t.Errorf("the new log has %+v", r)
 			}
 			records, unreadable, err := l.List(t.Context(), Filter{})

@@ -15,8 +15,8 @@ import (
 type Type string
 
 // The types of events. Those of a snapshot's own log are Intended,
-// Snapshotted, SnapshotFailed, Extended, Claimed, Destroying, DestroyFailed
-// and SnapshotDeleted; in the log of the sandbox that it was made from,
+// Snapshotted, SnapshotFailed, Extended, Destroying, DestroyFailed and
+// SnapshotDeleted; in the log of the sandbox that it was made from,
 // Snapshotting to SnapshotDeleted only tell.
 const (
 	Intended        Type = "intended"     // about to ask the backend for it; carries the Intent
@@ -30,7 +30,6 @@ const (
 	Shortening      Type = "shortening" // about to ask for an earlier deadline
 	Shortened       Type = "shortened"
 	Claiming        Type = "claiming" // about to claim the lease for destruction; the lease record refers to it
-	Claimed         Type = "claimed"
 	Expired         Type = "expired"
 	Paused          Type = "paused"
 	Resumed         Type = "resumed"
@@ -50,7 +49,7 @@ const (
 // Types returns every type in the order of a life.
 func Types() []Type {
 	return []Type{Intended, Created, CreateFailed, Ready, Failed, Extending, Extended, ExtendDenied,
-		Shortening, Shortened, Claiming, Claimed,
+		Shortening, Shortened, Claiming,
 		Expired, Paused, Resumed, Snapshotting, Snapshotted, SnapshotFailed, SnapshotDeleted, Restored, Adopted,
 		Destroying, Destroyed, DestroyFailed, OrphanDetected, Lost}
 }
@@ -65,7 +64,7 @@ func (t Type) valid() bool { return slices.Contains(Types(), t) }
 // always be destroyed.
 func (t Type) closing() bool {
 	switch t {
-	case Claiming, Claimed, Expired, Destroying, Destroyed, DestroyFailed, SnapshotDeleted, CreateFailed, Lost:
+	case Claiming, Expired, Destroying, Destroyed, DestroyFailed, SnapshotDeleted, CreateFailed, Lost:
 		return true
 	}
 	return false

@@ -226,7 +226,7 @@ func TestAFullLogStillTakesTheEnd(t *testing.T) {
 	if _, _, err := l.Append(t.Context(), id, always(big)); !errors.Is(err, ErrFull) {
 		t.Fatalf("got %v, want %v", err, ErrFull)
 	}
-	if r := mustAppend(t, l, id, Claimed, Destroying, Destroyed); r.Open {
+	if r := mustAppend(t, l, id, Claiming, Destroying, Destroyed); r.Open {
 		t.Errorf("%+v", r)
 	}
 }

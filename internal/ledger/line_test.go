@@ -76,7 +76,7 @@ func TestEveryWrittenLineIsReadFast(t *testing.T) {
 		{},
 		{Type: Ready, Message: "é\u2028\"\\<&>\n\x00", Data: json.RawMessage(`{"a":"}\"]\\","b":[{}]}`)},
 		{Type: Extended, Lease: lease(3, 1)},
-		{Type: Claimed, Lease: &sdk.Lease{Claimed: true, ClaimHolder: "reaper \"x\"", Event: sdk.EventRef{LedgerID: "l", Sequence: 7, Hash: "h"}}},
+		{Type: Claiming, Lease: &sdk.Lease{Claimed: true, ClaimHolder: "reaper \"x\"", Event: sdk.EventRef{LedgerID: "l", Sequence: 7, Hash: "h"}}},
 		{
 			LedgerID: "ldg-1", ID: "sbx-1", Sequence: 9, Time: start, Type: Adopted, Reason: "r", Message: "m", Actor: "a", Run: "u", Fleet: "f", Backend: "b", Ref: "c",
 			Incarnation: 2, Status: sdk.StatusReady, Lease: lease(1, 1), ProfileRevision: "p", SnapshotID: "s", PrevHash: "h",

@@ -41,16 +41,14 @@ func (m *Manager) Create(ctx context.Context, opts CreateOptions) (Sandbox, erro
 		return Sandbox{}, err
 	}
 	at := place{id: plan.id, backend: plan.backend, ref: made.Ref, expiresAt: made.Lease.ExpiresAt}
-	_, err = m.append(ctx, plan.id, ledger.Event{
+	known, err := m.append(ctx, plan.id, ledger.Event{
 		Type: how, Backend: plan.backend, Ref: made.Ref, Incarnation: made.Incarnation, Lease: &made.Lease, Status: sdk.StatusCreating,
 	})
 	m.lister(plan.backend).invalidate()
 	if err != nil {
 		return m.undo(ctx, at, opts, "the ledger could not be written", err)
 	}
-	if at.record, err = m.ledger.Get(context.WithoutCancel(ctx), plan.id); err != nil {
-		return m.undo(ctx, at, opts, "the ledger could not be read", err)
-	}
+	at.record = known.record
 	if opts.Created != nil {
 		opts.Created(viewBackend(plan.backend, made, &at.record))
 	}
@@ -108,14 +106,13 @@ func (m *Manager) planCreate(ctx context.Context, opts CreateOptions) (createPla
 	name, revision := profileLabels(plan.profile)
 	labels := maps.Clone(orEmpty(plan.profile.Labels))
 	maps.Copy(labels, opts.Labels)
-	ours, given := m.settings.Attribution, opts.Attribution
+	made := opts.Attribution.Or(m.settings.Attribution)
 	plan.intent = ledger.Intent{
 		Fleet: m.settings.Fleet, Profile: plan.profile, RestoredFrom: opts.Snapshot,
 		OnExpiry: cmp.Or(opts.OnExpiry, plan.profile.OnExpiry, sdk.OnExpiryDestroy),
 		Identity: sdk.Identity{
 			ID: plan.id, Fleet: m.settings.Fleet, Incarnation: 1, CreatedAt: now, Labels: labels,
-			Owner: cmp.Or(given.Owner, ours.Owner), Task: cmp.Or(given.Task, ours.Task),
-			Run: cmp.Or(given.Run, ours.Run), Actor: cmp.Or(given.Actor, ours.Actor),
+			Owner: made.Owner, Task: made.Task, Run: made.Run, Actor: made.Actor,
 			Profile: name, ProfileRevision: revision,
 		},
 	}
@@ -147,12 +144,12 @@ func (m *Manager) validateCreate(opts CreateOptions, profile sdk.Profile) error 
 // makeSandbox asks the backend, and searches for the answer when it is lost.
 // An error means that nothing was made, or that the ledger's open intent
 // tells the reaper about it.
-func (m *Manager) makeSandbox(ctx context.Context, opts CreateOptions, plan createPlan, intended ledger.Event) (sdk.Sandbox, ledger.Type, error) {
+func (m *Manager) makeSandbox(ctx context.Context, opts CreateOptions, plan createPlan, intended written) (sdk.Sandbox, ledger.Type, error) {
 	ext, err := m.open(ctx, plan.backend)
 	if err != nil {
 		return sdk.Sandbox{}, "", m.notMade(ctx, plan, err)
 	}
-	plan.options.Event = intended.EventRef()
+	plan.options.Event = intended.event
 	how := ledger.Created
 	var result sdk.CreateResult
 	if opts.Snapshot == "" {
@@ -229,12 +226,11 @@ func (m *Manager) undo(ctx context.Context, at place, opts CreateOptions, what s
 	cancelled := ctx.Err() != nil
 	cause = fmt.Errorf("sandbox %s was made on backend %q but %s: %w", at.id, at.backend, what, cause)
 	if opts.OnFailed == OnFailedKeep && !cancelled {
-		_, err := m.append(ctx, at.id, ledger.Event{Type: ledger.Failed, Reason: reasonOf(cause), Message: cause.Error()})
-		view := m.lastKnown(at)
-		if record, getErr := m.ledger.Get(context.WithoutCancel(ctx), at.id); getErr == nil {
-			view = viewRecord(record)
+		failed, err := m.append(ctx, at.id, ledger.Event{Type: ledger.Failed, Reason: reasonOf(cause), Message: cause.Error()})
+		if err == nil {
+			at.record = failed.record
 		}
-		return view, errors.Join(fmt.Errorf("%w; it is kept for inspection until its deadline", cause), err)
+		return m.lastKnown(at), errors.Join(fmt.Errorf("%w; it is kept for inspection until its deadline", cause), err)
 	}
 	rollback, cancel := detached(ctx, m.settings.Budgets.Rollback)
 	defer cancel()

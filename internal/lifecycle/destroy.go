@@ -100,7 +100,7 @@ func (m *Manager) unasked(ctx context.Context, at place, result DestroyResult, c
 // writes that the destroy has begun.
 func (m *Manager) claim(ctx context.Context, ext sdk.Extension, at place, found sdk.Sandbox, opts DestroyOptions) error {
 	claiming := ledger.Event{Type: ledger.Claiming, Backend: at.backend, Ref: at.ref, Reason: opts.Reason, Intent: intentOf(at, found)}
-	written, err := m.append(ctx, at.id, claiming)
+	asked, err := m.append(ctx, at.id, claiming)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (m *Manager) claim(ctx context.Context, ext sdk.Extension, at place, found 
 	for range claimTries {
 		granted, err := ext.Claim(ctx, sdk.ClaimOptions{
 			Target: at.target(m.settings.Fleet), Generation: lease.Generation, Holder: cmp.Or(m.settings.Attribution.Actor, "sandboxer"),
-			OnlyExpired: opts.OnlyExpired, Event: written.EventRef(),
+			OnlyExpired: opts.OnlyExpired, Event: asked.event,
 		})
 		var conflict *sdk.Error
 		switch {
@@ -152,9 +152,35 @@ func (m *Manager) removeAll(ctx context.Context, ext sdk.Extension, at place) (s
 }
 
 // awaitGone returns when the sandbox is neither found by its ref nor listed.
-// One "not found" alone proves nothing: a backend may answer it for a thing
-// that its listing still shows.
 func (m *Manager) awaitGone(ctx context.Context, ext sdk.Extension, at place) error {
+	return m.awaitAbsence(ctx, absence{
+		find: func() (string, error) {
+			got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
+			return fmt.Sprintf(", with the status %s", got.Sandbox.Status), err
+		},
+		list: func() (listed bool, incomplete string, err error) {
+			list, err := m.lister(at.backend).fresh(ctx)
+			if err != nil {
+				return false, "", err
+			}
+			_, listed = list.byID[at.id]
+			return listed || list.unreadable[at.id], list.incomplete, nil
+		},
+	})
+}
+
+// absence is how a thing is looked for whose absence must be observed.
+type absence struct {
+	// find asks for the thing itself; what it adds is told when it is there.
+	find func() (detail string, err error)
+	// list looks for it in a listing that began after the call.
+	list func() (listed bool, incomplete string, err error)
+}
+
+// awaitAbsence returns when a thing is neither found nor listed. One "not
+// found" alone proves nothing: a backend may answer it for a thing that its
+// listing still shows.
+func (m *Manager) awaitAbsence(ctx context.Context, a absence) error {
 	var still error
 	for try := range goneTries {
 		if try > 0 {
@@ -162,24 +188,24 @@ func (m *Manager) awaitGone(ctx context.Context, ext sdk.Extension, at place) er
 				return errors.Join(still, err)
 			}
 		}
-		got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
+		detail, err := a.find()
 		if err == nil {
-			still = fmt.Errorf("the backend still has it, with the status %s", got.Sandbox.Status)
+			still = errors.New("the backend still has it" + detail)
 			continue
 		}
 		if !errors.Is(err, sdk.ErrNotFound) {
 			return fmt.Errorf("its absence could not be observed: %w", err)
 		}
-		list, err := m.lister(at.backend).fresh(ctx)
+		listed, incomplete, err := a.list()
 		if err != nil {
 			return fmt.Errorf("its absence could not be observed: %w", err)
 		}
-		if _, listed := list.byID[at.id]; listed || list.unreadable[at.id] {
+		if listed {
 			still = errors.New("the backend's listing still shows it")
 			continue
 		}
-		if list.incomplete != "" {
-			return fmt.Errorf("its absence could not be observed: the listing is incomplete: %s", list.incomplete)
+		if incomplete != "" {
+			return fmt.Errorf("its absence could not be observed: the listing is incomplete: %s", incomplete)
 		}
 		return nil
 	}

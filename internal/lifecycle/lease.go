@@ -138,7 +138,7 @@ func (m *Manager) change(ctx context.Context, id, backend string, c leaseChange)
 		if err != nil {
 			return view, err
 		}
-		granted, err := c.call(ctx, ext, at.target(m.settings.Fleet), got.Sandbox.Lease.Generation, until, asked.EventRef())
+		granted, err := c.call(ctx, ext, at.target(m.settings.Fleet), got.Sandbox.Lease.Generation, until, asked.event)
 		m.lister(at.backend).invalidate()
 		if err == nil {
 			if _, err := m.append(ctx, id, ledger.Event{Type: c.after, Lease: &granted}); err != nil {

@@ -110,17 +110,24 @@ func failure(step, id, backend string, err error) error {
 	return fmt.Errorf("%s %s on backend %q: %w", step, id, backend, err)
 }
 
+// written is what an append leaves: the log as it is then, and what a lease
+// record at a backend carries about the event.
+type written struct {
+	record ledger.Record
+	event  sdk.EventRef
+}
+
 // append writes an event to the log of an id although the caller's context
 // may have ended: what has happened is written down.
-func (m *Manager) append(ctx context.Context, id string, e ledger.Event) (ledger.Event, error) {
+func (m *Manager) append(ctx context.Context, id string, e ledger.Event) (written, error) {
 	ctx, cancel := detached(ctx, m.settings.Budgets.Rollback)
 	defer cancel()
 	e.Fleet = m.settings.Fleet
 	e.Actor = cmp.Or(e.Actor, m.settings.Attribution.Actor)
 	e.Run = cmp.Or(e.Run, m.settings.Attribution.Run)
-	written, _, err := m.ledger.Append(ctx, id, func(ledger.Record) (ledger.Event, error) { return e, nil })
+	event, record, err := m.ledger.Append(ctx, id, func(ledger.Record) (ledger.Event, error) { return e, nil })
 	if err != nil {
-		return ledger.Event{}, fmt.Errorf("write %s to the ledger of %s: %w", e.Type, id, err)
+		return written{}, fmt.Errorf("write %s to the ledger of %s: %w", e.Type, id, err)
 	}
-	return written, nil
+	return written{record: record, event: event.EventRef()}, nil
 }

@@ -62,14 +62,13 @@ func (m *Manager) Snapshot(ctx context.Context, id string, opts SnapshotOptions)
 	now := m.clock.Now().UTC()
 	labels := maps.Clone(source.Labels)
 	maps.Copy(labels, opts.Labels)
-	ours := m.settings.Attribution
+	made := opts.Attribution.Or(m.settings.Attribution).Or(sandbox.Attribution{Owner: source.Owner, Task: source.Task})
 	request := sdk.SnapshotOptions{
 		Target: at.target(m.settings.Fleet), SnapshotID: sandbox.NewSnapshotID(now), Kind: kind,
 		ExpiresAt: now.Add(cmp.Or(opts.TTL, DefaultSnapshotTTL)), Progress: opts.Progress,
 		Identity: sdk.Identity{
 			Fleet: m.settings.Fleet, Incarnation: 1, CreatedAt: now, Labels: labels,
-			Owner: cmp.Or(opts.Attribution.Owner, ours.Owner, source.Owner), Task: cmp.Or(opts.Attribution.Task, ours.Task, source.Task),
-			Run: cmp.Or(opts.Attribution.Run, ours.Run), Actor: cmp.Or(opts.Attribution.Actor, ours.Actor),
+			Owner: made.Owner, Task: made.Task, Run: made.Run, Actor: made.Actor,
 			Profile: source.Profile, ProfileRevision: source.ProfileRevision,
 		},
 	}
@@ -84,7 +83,7 @@ func (m *Manager) Snapshot(ctx context.Context, id string, opts SnapshotOptions)
 	if _, err := m.append(ctx, id, ledger.Event{Type: ledger.Snapshotting, SnapshotID: request.SnapshotID}); err != nil {
 		return Snapshot{}, err
 	}
-	request.Event = intended.EventRef()
+	request.Event = intended.event
 	result, err := snapshotter.Snapshot(ctx, request)
 	if err != nil || result.Snapshot.ID != request.SnapshotID {
 		result.Snapshot, err = m.searchSnapshot(ctx, at, request, err)
@@ -122,17 +121,16 @@ func (m *Manager) checkSnapshot(ctx context.Context, ext sdk.Extension, at place
 // keepSnapshot writes down that a snapshot exists, in its own log and in the
 // sandbox's.
 func (m *Manager) keepSnapshot(ctx context.Context, at place, made sdk.Snapshot, opts SnapshotOptions) (Snapshot, error) {
-	_, err := m.append(ctx, made.ID, ledger.Event{
+	kept, err := m.append(ctx, made.ID, ledger.Event{
 		Type: ledger.Snapshotted, Ref: made.Ref, Lease: &sdk.Lease{ExpiresAt: made.ExpiresAt, MaxExpiresAt: made.ExpiresAt, Generation: 1},
 	})
 	if err == nil {
 		_, err = m.append(ctx, at.id, ledger.Event{Type: ledger.Snapshotted, SnapshotID: made.ID})
 	}
-	record, getErr := m.ledger.Get(context.WithoutCancel(ctx), made.ID)
-	if err = errors.Join(err, getErr); err != nil {
+	if err != nil {
 		return Snapshot{}, fmt.Errorf("snapshot %s was made on backend %q, and the ledger keeps its intent: %w", made.ID, at.backend, err)
 	}
-	view := viewSnapshot(at.backend, made, &record)
+	view := viewSnapshot(at.backend, made, &kept.record)
 	if opts.Created != nil {
 		opts.Created(view)
 	}
@@ -391,33 +389,14 @@ func (m *Manager) DeleteSnapshot(ctx context.Context, id string, opts DeleteSnap
 
 // awaitSnapshotGone returns when a snapshot is neither found nor listed.
 func (m *Manager) awaitSnapshotGone(ctx context.Context, snapshotter sdk.Snapshotter, id string) error {
-	var still error
-	for try := range goneTries {
-		if try > 0 {
-			if err := m.clock.Sleep(ctx, pollEvery); err != nil {
-				return errors.Join(still, err)
-			}
-		}
-		_, err := snapshotter.GetSnapshot(ctx, sdk.GetSnapshotOptions{SnapshotID: id, Fleet: m.settings.Fleet})
-		if err == nil {
-			still = errors.New("the backend still has it")
-			continue
-		}
-		if !errors.Is(err, sdk.ErrNotFound) {
-			return fmt.Errorf("its absence could not be observed: %w", err)
-		}
-		list, err := snapshotter.ListSnapshots(ctx, sdk.ListSnapshotsOptions{Fleet: m.settings.Fleet})
-		if err != nil {
-			return fmt.Errorf("its absence could not be observed: %w", err)
-		}
-		if slices.ContainsFunc(list.Snapshots, func(s sdk.Snapshot) bool { return s.ID == id }) {
-			still = errors.New("the backend's listing still shows it")
-			continue
-		}
-		if list.Incomplete != "" {
-			return fmt.Errorf("its absence could not be observed: the listing is incomplete: %s", list.Incomplete)
-		}
-		return nil
-	}
-	return still
+	return m.awaitAbsence(ctx, absence{
+		find: func() (string, error) {
+			_, err := snapshotter.GetSnapshot(ctx, sdk.GetSnapshotOptions{SnapshotID: id, Fleet: m.settings.Fleet})
+			return "", err
+		},
+		list: func() (listed bool, incomplete string, err error) {
+			list, err := snapshotter.ListSnapshots(ctx, sdk.ListSnapshotsOptions{Fleet: m.settings.Fleet})
+			return slices.ContainsFunc(list.Snapshots, func(s sdk.Snapshot) bool { return s.ID == id }), list.Incomplete, err
+		},
+	})
 }

@@ -174,11 +174,10 @@ func (m *Manager) settle(ctx context.Context, at place, step string, event ledge
 	if err != nil {
 		return Sandbox{}, failure(step, at.id, at.backend, err)
 	}
-	if _, err := m.append(ctx, at.id, ledger.Event{Type: event, Backend: at.backend, Ref: found.Ref, Incarnation: found.Incarnation, Intent: intentOf(at, found)}); err != nil {
+	settled, err := m.append(ctx, at.id, ledger.Event{Type: event, Backend: at.backend, Ref: found.Ref, Incarnation: found.Incarnation, Intent: intentOf(at, found)})
+	if err != nil {
 		return Sandbox{}, err
 	}
-	if at.record, err = m.ledger.Get(ctx, at.id); err != nil {
-		return Sandbox{}, err
-	}
+	at.record = settled.record
 	return m.view(at, found)
 }

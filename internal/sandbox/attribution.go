@@ -53,6 +53,13 @@ var ciSystems = []ciSystem{
 	{mark: "TF_BUILD", owner: first("BUILD_REPOSITORY_NAME"), task: first("SYSTEM_JOBDISPLAYNAME", "BUILD_DEFINITIONNAME"), run: first("BUILD_BUILDURI", "BUILD_BUILDID"), actor: first("BUILD_REQUESTEDFOR")},
 }
 
+// Or returns the attribution with its empty fields taken from another.
+func (a Attribution) Or(b Attribution) Attribution {
+	return Attribution{
+		Owner: cmp.Or(a.Owner, b.Owner), Task: cmp.Or(a.Task, b.Task), Run: cmp.Or(a.Run, b.Run), Actor: cmp.Or(a.Actor, b.Actor),
+	}
+}
+
 // Fill completes an attribution from CI's environment; what is set stays.
 // Outside CI, the actor is the user's name.
 func (a Attribution) Fill(get func(string) string) Attribution {
@@ -60,14 +67,12 @@ func (a Attribution) Fill(get func(string) string) Attribution {
 		if get(system.mark) == "" {
 			continue
 		}
-		a.Owner = cmp.Or(a.Owner, bound(system.owner(get)))
-		a.Task = cmp.Or(a.Task, bound(system.task(get)))
-		a.Run = cmp.Or(a.Run, bound(system.run(get)))
-		a.Actor = cmp.Or(a.Actor, bound(system.actor(get)))
+		a = a.Or(Attribution{
+			Owner: bound(system.owner(get)), Task: bound(system.task(get)), Run: bound(system.run(get)), Actor: bound(system.actor(get)),
+		})
 		break
 	}
-	a.Actor = cmp.Or(a.Actor, bound(first("USER", "LOGNAME", "USERNAME")(get)))
-	return a
+	return a.Or(Attribution{Actor: bound(first("USER", "LOGNAME", "USERNAME")(get))})
 }
 
 // bound keeps outside text printable and short enough for a label.

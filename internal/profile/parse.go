@@ -69,7 +69,12 @@ func ParseFile(file string) (sdk.Profile, error) {
 	if err != nil {
 		return sdk.Profile{}, err
 	}
-	resolvePaths(&p, dir)
+	p = MapPaths(p, func(path string) string {
+		if path == "" || filepath.IsAbs(path) || strings.Contains(path, "://") {
+			return path
+		}
+		return filepath.Join(dir, path)
+	})
 	return p, nil
 }
 
@@ -145,33 +150,30 @@ func related(a, b string) bool {
 	return within && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// resolvePaths makes the paths of a profile absolute.
-func resolvePaths(p *sdk.Profile, dir string) {
-	resolve := func(path string) string {
-		if path == "" || filepath.IsAbs(path) || strings.Contains(path, "://") {
-			return path
-		}
-		return filepath.Join(dir, path)
-	}
+// MapPaths returns a profile whose paths of this machine have gone through a
+// function: of the image, when it is one, of a build context, of compose
+// files, of a machine image.
+func MapPaths(p sdk.Profile, through func(path string) string) sdk.Profile {
 	if sandbox.IsImagePath(p.Image) {
-		p.Image = resolve(p.Image)
+		p.Image = through(p.Image)
 	}
 	if p.Build != nil {
 		build := *p.Build
-		build.Context = resolve(build.Context)
+		build.Context = through(build.Context)
 		p.Build = &build
 	}
 	if p.Compose != nil {
 		compose := *p.Compose
 		compose.Files = slices.Clone(compose.Files)
 		for i := range compose.Files {
-			compose.Files[i] = resolve(compose.Files[i])
+			compose.Files[i] = through(compose.Files[i])
 		}
 		p.Compose = &compose
 	}
 	if p.Machine != nil {
 		machine := *p.Machine
-		machine.Image = resolve(machine.Image)
+		machine.Image = through(machine.Image)
 		p.Machine = &machine
 	}
+	return p
 }

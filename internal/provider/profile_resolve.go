@@ -5,7 +5,6 @@ package provider
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -48,27 +47,4 @@ func checkProfileText(text string, diags *diag.Diagnostics, at blame) {
 
 // published returns a profile as the library holds it. The library reads
 // relative paths from its own directory, Terraform from where it runs.
-func published(p sdk.Profile) sdk.Profile {
-	if sandbox.IsImagePath(p.Image) {
-		p.Image = absolute(p.Image)
-	}
-	if p.Build != nil {
-		build := *p.Build
-		build.Context = absolute(build.Context)
-		p.Build = &build
-	}
-	if p.Compose != nil {
-		compose := *p.Compose
-		compose.Files = slices.Clone(compose.Files)
-		for i := range compose.Files {
-			compose.Files[i] = absolute(compose.Files[i])
-		}
-		p.Compose = &compose
-	}
-	if p.Machine != nil {
-		machine := *p.Machine
-		machine.Image = absolute(machine.Image)
-		p.Machine = &machine
-	}
-	return p
-}
+func published(p sdk.Profile) sdk.Profile { return profile.MapPaths(p, absolute) }

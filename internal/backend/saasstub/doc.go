@@ -13,5 +13,5 @@
 // example: extension.go first, then one file for each group of verbs.
 //
 // A box runs no program. Its commands are a few words of an interpreter
-// (see [Commands]) on files in memory: enough to test faces, not a sandbox.
+// (see shell.go) on files in memory: enough to test faces, not a sandbox.
 package saasstub

@@ -24,10 +24,6 @@ import (
 
 const secretsDir = "/run/secrets/"
 
-// Commands returns the words that a box knows. `sh -c` takes a script of
-// them, joined by ";", "&&" or newlines, with quotes, $NAME and > or >> FILE.
-func Commands() []string { return slices.Sorted(maps.Keys(commands)) }
-
 // filesystem is what a command sees of its box.
 type filesystem interface {
 	read(path string) (BoxFile, bool)
@@ -66,7 +62,9 @@ type exited int
 
 func (e exited) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// commands return an exit code; an error ends the process.
+// commands are the words that a box knows. `sh -c` takes a script of them,
+// joined by ";", "&&" or newlines, with quotes, $NAME and > or >> FILE. They
+// return an exit code; an error ends the process.
 var commands map[string]func(p *process, arguments []string) (int, error)
 
 func init() {

@@ -55,15 +55,7 @@ func Hold(dir, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, err
-	}
-	if !same(f, filepath.Join(dir, name)) {
-		f.Close()
-		return nil, ErrHeld // whoever had it removed it
-	}
-	return f, nil
+	return hold(f, filepath.Join(dir, name))
 }
 
 // HoldDead takes the lock of something whose maker died, to remove it. It
@@ -73,13 +65,18 @@ func HoldDead(dir, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	return hold(f, filepath.Join(dir, name))
+}
+
+// hold locks an open file that still has its name.
+func hold(f *os.File, path string) (*os.File, error) {
 	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		return nil, err
 	}
-	if !same(f, filepath.Join(dir, name)) {
+	if !same(f, path) {
 		f.Close()
-		return nil, ErrHeld
+		return nil, ErrHeld // whoever had it removed it
 	}
 	return f, nil
 }

@@ -133,7 +133,7 @@ func remain(receipt *evidence.Receipt, list []lifecycle.Sandbox) {
 func (a *app) receiptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "receipt",
-		Short: "Check receipts of reap and destroy",
+		Short: "Check receipts of reap, destroy and leaks",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  group,
 	}

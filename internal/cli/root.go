@@ -82,7 +82,7 @@ const exitCodes = `Exit codes:
   1    failed
   2    the command line is not right
   3    something was left: a destroy that left things, a sweep with failures (what reap --dry-run finds is no failure),
-       a valid receipt of a scope that was not empty
+       leaks, a valid receipt of a scope that was not empty
   124  timed out: exec and wait with --timeout
 exec passes the exit code of its command through.`
 
@@ -123,7 +123,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.createCommand(), a.listCommand(), a.getCommand(), a.execCommand(), a.cpCommand(), a.logsCommand(), a.waitCommand(),
 		a.extendCommand(), a.expireCommand(), a.pauseCommand(), a.resumeCommand(), a.snapshotCommand(), a.restoreCommand(),
-		a.destroyCommand(), a.reapCommand(), a.receiptCommand(), a.profileCommand(), a.backendCommand(), a.extensionCommand(), a.versionCommand(),
+		a.destroyCommand(), a.reapCommand(), a.leaksCommand(), a.receiptCommand(), a.profileCommand(), a.backendCommand(), a.extensionCommand(), a.versionCommand(),
 	)
 	a.mark(root)
 	a.completes(root)

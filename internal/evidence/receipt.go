@@ -27,6 +27,7 @@ const (
 const (
 	VerbReap    = "reap"
 	VerbDestroy = "destroy"
+	VerbLeaks   = "leaks" // what remains is what differs between the ledger and the backends
 )
 
 // The outcomes of an item. What has another one is not gone.
@@ -89,7 +90,7 @@ type Item struct {
 	ID      string `json:"id"`
 	Backend string `json:"backend,omitempty"`
 	Outcome string `json:"outcome,omitempty"` // of what was acted on
-	Status  string `json:"status,omitempty"`  // of what remains
+	Status  string `json:"status,omitempty"`  // of what remains; of a leak, how it differs
 	Detail  string `json:"detail,omitempty"`
 }
 
@@ -210,7 +211,7 @@ func (s Statement) check() error {
 	if len(s.Subject) != 1 || s.Subject[0].Name != want[0].Name || !maps.Equal(s.Subject[0].Digest, want[0].Digest) {
 		return errors.New("its subject is not the scope that it describes")
 	}
-	if r.Scope.Verb != VerbReap && r.Scope.Verb != VerbDestroy {
+	if !slices.Contains([]string{VerbReap, VerbDestroy, VerbLeaks}, r.Scope.Verb) {
 		return fmt.Errorf("%.80q is no verb that gives receipts", r.Scope.Verb)
 	}
 	if r.At.IsZero() {

@@ -29,7 +29,8 @@ const reasonUnverifiable = "unverifiable"
 
 // Destroy removes a sandbox and returns when its absence was observed, by
 // ref and in the backend's listing. It succeeds from every status, also when
-// nothing is there any more. An unreachable backend is an error, except for
+// nothing is there any more; what was seen gone once and is listed again is
+// removed again. An unreachable backend is an error, except for
 // a sandbox whose deadline has passed long ago on a backend that enforces it.
 func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (DestroyResult, error) {
 	result := DestroyResult{ID: id}
@@ -42,7 +43,10 @@ func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (
 	}
 	result.Backend = at.backend
 	if at.record.Known() && !at.record.Open && at.record.Reason != reasonUnverifiable {
-		return result, nil
+		at.record, err = m.reappeared(ctx, at)
+		if err != nil || !at.record.Open {
+			return result, err
+		}
 	}
 	ext, err := m.open(ctx, at.backend)
 	if err != nil {
@@ -81,6 +85,28 @@ func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (
 		_, err = m.append(ctx, id, ledger.Event{Type: ledger.Destroyed, Reason: cmp.Or(opts.Reason, "user")})
 	}
 	return result, err
+}
+
+// reappeared opens the log of a sandbox again that was seen gone and that its
+// backend lists all the same; one that it does not list stays closed. A
+// backend that can't be asked changes nothing about what was seen.
+func (m *Manager) reappeared(ctx context.Context, at place) (ledger.Record, error) {
+	list, err := m.lister(at.backend).fresh(ctx)
+	if err != nil {
+		return at.record, nil //nolint:nilerr // its absence was observed before
+	}
+	if _, listed := list.byID[at.id]; !listed {
+		return at.record, nil
+	}
+	return m.reopen(ctx, at.id, at.backend)
+}
+
+// reopen writes down that a thing is there although it was seen gone.
+func (m *Manager) reopen(ctx context.Context, id, backend string) (ledger.Record, error) {
+	orphan, err := m.append(ctx, id, ledger.Event{
+		Type: ledger.OrphanDetected, Backend: backend, Reason: ReasonReappeared, Message: "the backend lists it although it was seen gone",
+	})
+	return orphan.record, err
 }
 
 // unasked ends a destroy whose backend could not be asked.

@@ -57,8 +57,13 @@ type ExpireOptions struct {
 	Reason  string
 }
 
-// ReasonTTL is the reason of a destroy whose cause is the deadline.
-const ReasonTTL = "ttl"
+const (
+	// ReasonTTL is the reason of a destroy whose cause is the deadline.
+	ReasonTTL = "ttl"
+	// ReasonReappeared is the reason for which the log of a thing is opened
+	// again that was seen gone.
+	ReasonReappeared = "reappeared"
+)
 
 // DestroyOptions are the options of [Manager.Destroy].
 type DestroyOptions struct {

@@ -358,11 +358,19 @@ type DeleteSnapshotOptions struct {
 // observed. Deleting what is not there succeeds; existed tells.
 func (m *Manager) DeleteSnapshot(ctx context.Context, id string, opts DeleteSnapshotOptions) (existed bool, err error) {
 	snapshotter, backend, record, err := m.locateSnapshot(ctx, id, opts.Backend)
-	if errors.Is(err, sdk.ErrNotFound) || (err == nil && record.Known() && !record.Open) {
+	if errors.Is(err, sdk.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
+	}
+	if record.Known() && !record.Open {
+		if _, err := snapshotter.GetSnapshot(ctx, sdk.GetSnapshotOptions{SnapshotID: id, Fleet: m.settings.Fleet}); err != nil {
+			return false, nil //nolint:nilerr // its absence was observed before
+		}
+		if _, err := m.reopen(ctx, id, backend); err != nil {
+			return false, err
+		}
 	}
 	if record.Known() {
 		if _, err := m.append(ctx, id, ledger.Event{Type: ledger.Destroying, Reason: opts.Reason}); err != nil {

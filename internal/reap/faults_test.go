@@ -116,7 +116,7 @@ func TestWhatReappearsIsFoundAndReaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaks, err := y.Leaks(t.Context(), "")
-	if err != nil || len(leaks.Reappeared) != 1 || leaks.Reappeared[0].ID != id || !leaks.Found() {
+	if err != nil || len(leaks.Items) != 1 || leaks.Items[0].ID != id || leaks.Items[0].Reason != ReasonReappeared || leaks.Clean() {
 		t.Errorf("%+v, %v", leaks, err)
 	}
 	if report := y.sweep(t); len(report.Items) != 0 {
@@ -187,8 +187,24 @@ func TestLeaksAreFoundInBothDirections(t *testing.T) {
 	ours, lost, overdue := y.create(t, time.Hour), y.create(t, time.Hour), y.create(t, time.Minute)
 	elsewhere := newYardOn(t, y.clock, y.clouds, "ci", nil)
 	unknown := elsewhere.create(t, time.Hour)
+	snapshot := func(of yard, source string, ttl time.Duration) string {
+		made, err := of.manager.Snapshot(t.Context(), source, lifecycle.SnapshotOptions{TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.ID
+	}
+	kept := []string{snapshot(y, ours, time.Hour), snapshot(y, ours, time.Hour), snapshot(y, ours, time.Minute)}
+	stranger := snapshot(elsewhere, unknown, time.Hour)
 	e := saasstub.New(saasstub.Options{Server: y.clouds["cloud"]})
 	if _, err := e.Destroy(t.Context(), sdk.DestroyOptions{Target: sdk.Target{ID: lost, Fleet: "ci"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.DeleteSnapshot(t.Context(), sdk.DeleteSnapshotOptions{SnapshotID: kept[0], Fleet: "ci"}); err != nil {
+		t.Fatal(err)
+	}
+	deleted := ledger.Event{Type: ledger.SnapshotDeleted}
+	if _, _, err := y.ledger.Append(t.Context(), kept[1], func(ledger.Record) (ledger.Event, error) { return deleted, nil }); err != nil {
 		t.Fatal(err)
 	}
 	y.clock.Advance(time.Minute)
@@ -197,12 +213,14 @@ func TestLeaksAreFoundInBothDirections(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for kind, found := range map[string][]lifecycle.Sandbox{"unknown": leaks.Unknown, "lost": leaks.Lost, "overdue": leaks.Overdue, "reappeared": leaks.Reappeared} {
-		for _, s := range found {
-			got[s.ID] = kind
-		}
+	for _, item := range leaks.Items {
+		got[item.ID] = item.Kind + " " + item.Reason
 	}
-	if diff := cmp.Diff(map[string]string{unknown: "unknown", lost: "lost", overdue: "overdue"}, got); diff != "" || !leaks.Found() {
+	want := map[string]string{
+		unknown: "sandbox unknown", lost: "sandbox lost", overdue: "sandbox overdue",
+		kept[0]: "snapshot lost", kept[1]: "snapshot reappeared", kept[2]: "snapshot overdue", stranger: "snapshot unknown",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || leaks.Clean() {
 		t.Error(diff)
 	}
 	if !slices.Contains(y.alive(), overdue) || !slices.Contains(y.alive(), ours) {

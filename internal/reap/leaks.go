@@ -4,54 +4,56 @@
 package reap
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/ledger"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
+// The differences that a leak check finds, beside [ReasonReappeared].
+const (
+	// ReasonUnknown is a thing of the fleet that a backend holds and this
+	// ledger has no record of: made elsewhere, or its log is lost.
+	ReasonUnknown = "unknown"
+	// ReasonLost is a thing that the ledger holds open and the backend does
+	// not have, before its deadline.
+	ReasonLost = "lost"
+	// ReasonOverdue is a thing past its deadline or retention, or whose
+	// destroy has begun and not ended.
+	ReasonOverdue = "overdue"
+)
+
 // Leaks is the difference between the ledger and the backends' own listings,
 // in both directions.
 type Leaks struct {
 	Fleet string `json:"fleet"`
-	// Unknown are sandboxes of the fleet that a backend holds and this ledger
-	// has no record of: made elsewhere, or their log is lost.
-	Unknown []lifecycle.Sandbox `json:"unknown"`
-	// Lost are sandboxes that the ledger holds open and the backend does not
-	// have, before their deadline.
-	Lost []lifecycle.Sandbox `json:"lost"`
-	// Reappeared are sandboxes that a backend lists although the ledger says
-	// that they were seen gone.
-	Reappeared []lifecycle.Sandbox `json:"reappeared"`
-	// Overdue are sandboxes past their deadline that are still held open.
-	Overdue []lifecycle.Sandbox `json:"overdue"`
-	// The same of snapshots.
-	UnknownSnapshots []lifecycle.Snapshot `json:"unknown_snapshots"`
-	LostSnapshots    []lifecycle.Snapshot `json:"lost_snapshots"`
-	OverdueSnapshots []lifecycle.Snapshot `json:"overdue_snapshots"`
-
+	// Items are what differs; the reason of each says how.
+	Items []Item `json:"items"`
+	// Unreachable names each backend that could not be asked, or not for
+	// everything, and why.
 	Unreachable map[string]string `json:"unreachable,omitempty"`
-	Unreadable  []string          `json:"unreadable,omitempty"`
+	// Unreadable names broken logs of the ledger, and why.
+	Unreadable []string `json:"unreadable,omitempty"`
+	// Untold are the ids of what a backend holds and can't tell about, by
+	// backend.
+	Untold map[string][]string `json:"untold,omitempty"`
 }
 
-// Found reports whether there is any difference, or anything that could not
-// be asked.
-func (l Leaks) Found() bool {
-	return len(l.Unknown)+len(l.Lost)+len(l.Reappeared)+len(l.Overdue) > 0 ||
-		len(l.UnknownSnapshots)+len(l.LostSnapshots)+len(l.OverdueSnapshots) > 0 ||
-		len(l.Unreachable)+len(l.Unreadable) > 0
+// Clean reports whether there is no difference, and nothing that could not be
+// asked.
+func (l Leaks) Clean() bool {
+	return len(l.Items)+len(l.Unreachable)+len(l.Unreadable)+len(l.Untold) == 0
 }
 
-// Leaks holds the ledger against the backends. It changes nothing.
+// Leaks holds the ledger against the listings of one backend, or of all when
+// none is named. It changes nothing.
 func (r *Reaper) Leaks(ctx context.Context, backend string) (Leaks, error) {
-	leaks := Leaks{
-		Fleet: r.manager.Fleet(), Unreachable: map[string]string{},
-		Unknown: []lifecycle.Sandbox{}, Lost: []lifecycle.Sandbox{}, Reappeared: []lifecycle.Sandbox{}, Overdue: []lifecycle.Sandbox{},
-		UnknownSnapshots: []lifecycle.Snapshot{}, LostSnapshots: []lifecycle.Snapshot{}, OverdueSnapshots: []lifecycle.Snapshot{},
-	}
+	leaks := Leaks{Fleet: r.manager.Fleet(), Items: []Item{}, Unreachable: map[string]string{}}
 	closed, err := r.closed(ctx)
 	if err != nil {
 		return leaks, err
@@ -61,20 +63,14 @@ func (r *Reaper) Leaks(ctx context.Context, backend string) (Leaks, error) {
 		return leaks, err
 	}
 	maps.Copy(leaks.Unreachable, list.Unreachable)
-	leaks.Unreadable = list.Unreadable
-	now := r.manager.Now()
+	leaks.Unreadable, leaks.Untold = list.Unreadable, list.Untold
 	for _, s := range list.Sandboxes {
-		switch {
-		case s.Unreachable != "":
+		if s.Unreachable != "" {
 			leaks.Unreachable[s.Backend] = s.Unreachable
-		case closed[s.ID]:
-			leaks.Reappeared = append(leaks.Reappeared, s)
-		case due(s, now) != "":
-			leaks.Overdue = append(leaks.Overdue, s)
-		case !s.Known:
-			leaks.Unknown = append(leaks.Unknown, s)
-		case s.Status == sdk.StatusLost:
-			leaks.Lost = append(leaks.Lost, s)
+			continue
+		}
+		if reason := r.leaking(s, closed); reason != "" {
+			leaks.Items = append(leaks.Items, itemOf(s, reason))
 		}
 	}
 	snapshots, err := r.manager.Snapshots(ctx, lifecycle.ListSnapshotsOptions{Backend: backend, Missing: true})
@@ -83,26 +79,54 @@ func (r *Reaper) Leaks(ctx context.Context, backend string) (Leaks, error) {
 	}
 	maps.Copy(leaks.Unreachable, snapshots.Unreachable)
 	for _, s := range snapshots.Snapshots {
-		switch {
-		case !now.Before(s.ExpiresAt):
-			leaks.OverdueSnapshots = append(leaks.OverdueSnapshots, s)
-		case s.Missing && s.Ref == "":
-			// Its intent is written before the backend is asked: somebody may
-			// be asking right now.
-		case s.Missing:
-			leaks.LostSnapshots = append(leaks.LostSnapshots, s)
-		case !s.Known:
-			leaks.UnknownSnapshots = append(leaks.UnknownSnapshots, s)
+		if reason := r.leakingSnapshot(s, closed); reason != "" {
+			leaks.Items = append(leaks.Items, itemOfSnapshot(s, reason))
 		}
 	}
+	slices.SortFunc(leaks.Items, func(a, b Item) int { return cmp.Compare(a.ID, b.ID) })
 	return leaks, nil
+}
+
+// leaking returns how a sandbox differs from what it should be; empty when it
+// does not.
+func (r *Reaper) leaking(s lifecycle.Sandbox, closed map[string]bool) string {
+	switch {
+	case closed[s.ID]:
+		return ReasonReappeared
+	case due(s, r.manager.Now()) != "":
+		return ReasonOverdue
+	case !s.Known:
+		return ReasonUnknown
+	case s.Status == sdk.StatusLost:
+		return ReasonLost
+	}
+	return ""
+}
+
+// leakingSnapshot is [Reaper.leaking] of a snapshot.
+func (r *Reaper) leakingSnapshot(s lifecycle.Snapshot, closed map[string]bool) string {
+	switch {
+	case closed[s.ID]:
+		return ReasonReappeared
+	case !r.manager.Now().Before(s.ExpiresAt):
+		return ReasonOverdue
+	case s.Missing && s.Ref == "":
+		// Its intent is written before the backend is asked: somebody may
+		// be asking right now.
+		return ""
+	case s.Missing:
+		return ReasonLost
+	case !s.Known:
+		return ReasonUnknown
+	}
+	return ""
 }
 
 // closed returns the ids whose log says that they were seen gone, as it was
 // before the backends are asked: what is destroyed meanwhile has not
 // reappeared.
 func (r *Reaper) closed(ctx context.Context) (map[string]bool, error) {
-	records, _, err := r.ledger.List(ctx, ledger.Filter{Fleet: r.manager.Fleet(), Kind: ledger.KindSandbox})
+	records, _, err := r.ledger.List(ctx, ledger.Filter{Fleet: r.manager.Fleet()})
 	if err != nil {
 		return nil, fmt.Errorf("list the ledger: %w", err)
 	}

@@ -37,12 +37,12 @@ const (
 	ReasonExpired    = "expired"    // its deadline has passed
 	ReasonUnfinished = "unfinished" // a destroy has begun and not ended
 	ReasonRetention  = "retention"  // a snapshot's retention has ended
-	// ReasonReappeared is one of the above for a thing of which the ledger
-	// says that it was seen gone.
-	ReasonReappeared = "reappeared"
+	// ReasonReappeared is a thing of which the ledger says that it was seen
+	// gone, and that a backend lists; in a sweep, one that is also due.
+	ReasonReappeared = lifecycle.ReasonReappeared
 )
 
-// Item is one thing that a sweep would remove.
+// Item is one thing that a sweep would remove, or that a leak check found.
 type Item struct {
 	Kind      string    `json:"kind"`
 	ID        string    `json:"id"`
@@ -51,9 +51,6 @@ type Item struct {
 	Owner     string    `json:"owner,omitempty"`
 	ExpiresAt time.Time `json:"expires_at"`
 	Reason    string    `json:"reason"`
-
-	// closed is where the log stood when it said that the thing is gone.
-	closed int64
 }
 
 // Options are the options of [Reaper.Plan].
@@ -96,9 +93,7 @@ func (r *Reaper) Plan(ctx context.Context, opts Options) (Selection, error) {
 			continue
 		}
 		if reason := due(s, now); reason != "" {
-			selection.Items = append(selection.Items, Item{
-				Kind: KindSandbox, ID: s.ID, Backend: s.Backend, Profile: s.Profile, Owner: s.Owner, ExpiresAt: s.ExpiresAt, Reason: reason,
-			})
+			selection.Items = append(selection.Items, itemOf(s, reason))
 		}
 	}
 	snapshots, err := r.manager.Snapshots(ctx, lifecycle.ListSnapshotsOptions{Backend: opts.Backend, Missing: true})
@@ -110,15 +105,13 @@ func (r *Reaper) Plan(ctx context.Context, opts Options) (Selection, error) {
 	}
 	for _, s := range snapshots.Snapshots {
 		if !now.Before(s.ExpiresAt) {
-			selection.Items = append(selection.Items, Item{
-				Kind: KindSnapshot, ID: s.ID, Backend: s.Backend, Profile: s.Profile, Owner: s.Owner, ExpiresAt: s.ExpiresAt, Reason: ReasonRetention,
-			})
+			selection.Items = append(selection.Items, itemOfSnapshot(s, ReasonRetention))
 		}
 	}
 	for i, item := range selection.Items {
 		// A log that can't be read says nothing about its thing's end.
 		if record, err := r.ledger.Get(ctx, item.ID); err == nil && record.Known() && !record.Open {
-			selection.Items[i].Reason, selection.Items[i].closed = ReasonReappeared, record.Sequence
+			selection.Items[i].Reason = ReasonReappeared
 		}
 	}
 	slices.SortFunc(selection.Items, func(a, b Item) int {
@@ -129,6 +122,14 @@ func (r *Reaper) Plan(ctx context.Context, opts Options) (Selection, error) {
 		selection.Items = selection.Items[:opts.Max]
 	}
 	return selection, nil
+}
+
+func itemOf(s lifecycle.Sandbox, reason string) Item {
+	return Item{Kind: KindSandbox, ID: s.ID, Backend: s.Backend, Profile: s.Profile, Owner: s.Owner, ExpiresAt: s.ExpiresAt, Reason: reason}
+}
+
+func itemOfSnapshot(s lifecycle.Snapshot, reason string) Item {
+	return Item{Kind: KindSnapshot, ID: s.ID, Backend: s.Backend, Profile: s.Profile, Owner: s.Owner, ExpiresAt: s.ExpiresAt, Reason: reason}
 }
 
 // due returns why a sandbox is to be removed; empty when it is not.

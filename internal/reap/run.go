@@ -113,10 +113,6 @@ func (r *Reaper) one(ctx context.Context, item Item) Result {
 	}
 	ctx, cancel := context.WithTimeout(ctx, itemBudget)
 	defer cancel()
-	if err := r.reopen(ctx, item); err != nil {
-		result.Detail = err.Error()
-		return result
-	}
 	var existed bool
 	var err error
 	if item.Kind == KindSnapshot {
@@ -143,25 +139,6 @@ func (r *Reaper) one(ctx context.Context, item Item) Result {
 		result.Detail = err.Error()
 	}
 	return result
-}
-
-// reopen writes down that a thing which the ledger saw gone is there after
-// all: the verbs do nothing about a closed log. Where the log has changed
-// since the plan, somebody else is at it.
-func (r *Reaper) reopen(ctx context.Context, item Item) error {
-	if item.closed == 0 {
-		return nil
-	}
-	_, _, err := r.ledger.Append(ctx, item.ID, func(present ledger.Record) (ledger.Event, error) {
-		if present.Sequence != item.closed {
-			return ledger.Event{}, nil
-		}
-		return ledger.Event{Type: ledger.OrphanDetected, Backend: item.Backend, Reason: item.Reason, Message: "the backend lists it although it was seen gone"}, nil
-	})
-	if err != nil {
-		return fmt.Errorf("reopen the log of %s: %w", item.ID, err)
-	}
-	return nil
 }
 
 // snapshot deletes a snapshot whose retention is still over when it is

@@ -67,6 +67,11 @@ const (
 	FeatureClaim                 Feature = "claim"
 	FeatureExpirySnapshot        Feature = "expiry_snapshot"
 	FeatureExpiryPause           Feature = "expiry_pause"
+	FeatureIdleTimeout           Feature = "idle_timeout"
+	FeatureIdleExec              Feature = "idle_exec"      // a command that runs is activity
+	FeatureIdleFiles             Feature = "idle_files"     // copying is activity
+	FeatureIdlePorts             Feature = "idle_ports"     // traffic of a published port is activity
+	FeatureIdleProcesses         Feature = "idle_processes" // work inside that nobody asked for from outside is activity
 	FeatureIdempotentCreate      Feature = "idempotent_create"
 	FeatureListComplete          Feature = "list_complete"
 	FeatureFilesystemSnapshot    Feature = "filesystem_snapshot"
@@ -98,6 +103,7 @@ func Features() []Feature {
 		FeatureEgressNone, FeatureEgressDeny, FeatureEgressCIDR, FeatureEgressDomain, FeatureEgressOpen,
 		FeatureSecretsOutside, FeatureSecretFiles,
 		FeatureDeadline, FeatureExtend, FeatureExtendCAS, FeatureClaim, FeatureExpirySnapshot, FeatureExpiryPause,
+		FeatureIdleTimeout, FeatureIdleExec, FeatureIdleFiles, FeatureIdlePorts, FeatureIdleProcesses,
 		FeatureIdempotentCreate, FeatureListComplete,
 		FeatureFilesystemSnapshot, FeatureMemorySnapshot, FeatureSnapshotLeavesRunning, FeatureRestore, FeatureFork,
 		FeaturePortableSnapshot, FeaturePause, FeatureExec, FeatureFiles, FeaturePorts, FeatureLogs,

@@ -191,9 +191,18 @@ type CreateOptions struct {
 	ExpiresAt    time.Time
 	MaxExpiresAt time.Time
 	OnExpiry     OnExpiry
-	Env          map[string]string // added to the profile's
-	Secrets      map[string]Secret // each becomes /run/secrets/NAME
-	Event        EventRef          // the ledger event behind this lease record
+	// IdleTimeout is the second clock: without activity for this long the
+	// sandbox ends as at its deadline, which it never outlives. Zero is none.
+	IdleTimeout time.Duration
+	// ExpirySnapshotTTL is how long the snapshot of [OnExpirySnapshot] is
+	// kept, from when it is made; zero is [DefaultExpirySnapshotTTL].
+	ExpirySnapshotTTL time.Duration
+	// PausedTTL is how long a sandbox is kept that [OnExpiryPause] paused,
+	// see [PauseLease]; zero is [DefaultPausedTTL].
+	PausedTTL time.Duration
+	Env       map[string]string // added to the profile's
+	Secrets   map[string]Secret // each becomes /run/secrets/NAME
+	Event     EventRef          // the ledger event behind this lease record
 	// Progress, when set, is told about long work: pulling, unpacking.
 	Progress func(Progress)
 }
@@ -263,8 +272,9 @@ type ClaimOptions struct {
 	Target     Target
 	Generation int64
 	Holder     string // who claims, for people
-	// OnlyExpired makes the claim fail with [ErrConflict] while the deadline
-	// has not passed by the backend's clock. The reaper sets it.
+	// OnlyExpired makes the claim fail with [ErrConflict] while neither the
+	// deadline nor the idle timeout has passed by the backend's clock. The
+	// reaper sets it.
 	OnlyExpired bool
 	Event       EventRef
 }

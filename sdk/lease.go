@@ -57,6 +57,31 @@ func ExpireLease(present Lease, now time.Time, generation int64, until time.Time
 	return present, nil
 }
 
+// PauseLease returns the lease of a sandbox that is paused at its end instead
+// of being destroyed. It gets a deadline of its own: paused from now, but
+// never past the maximum, and never earlier than the one that it has. Where
+// that leaves nothing of life it answers [ErrExpired], and the sandbox is
+// destroyed.
+func PauseLease(present Lease, now time.Time, paused time.Duration, event EventRef) (Lease, error) {
+	if present.Claimed {
+		return present, Expired(present, "the lease was claimed for destruction by %s", present.ClaimHolder)
+	}
+	until := now.Add(paused)
+	if until.After(present.MaxExpiresAt) {
+		until = present.MaxExpiresAt
+	}
+	if !until.After(present.ExpiresAt) {
+		if present.Expired(now) {
+			return present, Expired(present, "the deadline passed at %s and can't be later", present.ExpiresAt.UTC().Format(time.RFC3339))
+		}
+		return present, nil
+	}
+	present.ExpiresAt = until
+	present.Generation++
+	present.Event = event
+	return present, nil
+}
+
 // ClaimLease returns the lease after a claim. With onlyExpired a lease whose
 // deadline has not passed is refused.
 func ClaimLease(present Lease, now time.Time, generation int64, holder string, onlyExpired bool, event EventRef) (Lease, error) {

@@ -13,27 +13,31 @@ type Profile struct {
 
 	// What it is made from: at most one. None is the backend's own root,
 	// where it has one.
-	Image    string            `json:"image,omitempty"` // reference, or path of an OCI layout, archive or rootfs tar
-	Build    *BuildSource      `json:"build,omitempty"`
-	Compose  *ComposeSpec      `json:"compose,omitempty"`
-	Machine  *MachineSpec      `json:"machine,omitempty"`
-	Template string            `json:"template,omitempty"`
-	Command  []string          `json:"command,omitempty"` // main process; none keeps the sandbox idle
-	Workdir  string            `json:"workdir,omitempty"`
-	User     string            `json:"user,omitempty"`
-	Env      EnvMap            `json:"env,omitempty"`
-	Files    map[string]File   `json:"files,omitempty"`   // by absolute path
-	Setup    [][]string        `json:"setup,omitempty"`   // run after start, before ready
-	Ports    map[string]int    `json:"ports,omitempty"`   // by name, TCP
-	Publish  string            `json:"publish,omitempty"` // loopback (default) or host
-	Runtime  string            `json:"runtime,omitempty"`
-	Limits   *Limits           `json:"limits,omitempty"`
-	Network  *Network          `json:"network,omitempty"`
-	Ready    *Ready            `json:"ready,omitempty"`
-	TTL      *TTL              `json:"ttl,omitempty"`
-	OnExpiry OnExpiry          `json:"on_expiry,omitempty"`
-	Requires map[Feature]Class `json:"requires,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`
+	Image    string          `json:"image,omitempty"` // reference, or path of an OCI layout, archive or rootfs tar
+	Build    *BuildSource    `json:"build,omitempty"`
+	Compose  *ComposeSpec    `json:"compose,omitempty"`
+	Machine  *MachineSpec    `json:"machine,omitempty"`
+	Template string          `json:"template,omitempty"`
+	Command  []string        `json:"command,omitempty"` // main process; none keeps the sandbox idle
+	Workdir  string          `json:"workdir,omitempty"`
+	User     string          `json:"user,omitempty"`
+	Env      EnvMap          `json:"env,omitempty"`
+	Files    map[string]File `json:"files,omitempty"`   // by absolute path
+	Setup    [][]string      `json:"setup,omitempty"`   // run after start, before ready
+	Ports    map[string]int  `json:"ports,omitempty"`   // by name, TCP
+	Publish  string          `json:"publish,omitempty"` // loopback (default) or host
+	Runtime  string          `json:"runtime,omitempty"`
+	Limits   *Limits         `json:"limits,omitempty"`
+	Network  *Network        `json:"network,omitempty"`
+	Ready    *Ready          `json:"ready,omitempty"`
+	TTL      *TTL            `json:"ttl,omitempty"`
+	OnExpiry OnExpiry        `json:"on_expiry,omitempty"`
+	// Durations as in [CreateOptions].
+	IdleTimeout       string            `json:"idle_timeout,omitempty"`
+	ExpirySnapshotTTL string            `json:"expiry_snapshot_ttl,omitempty"`
+	PausedTTL         string            `json:"paused_ttl,omitempty"`
+	Requires          map[Feature]Class `json:"requires,omitempty"`
+	Labels            map[string]string `json:"labels,omitempty"`
 }
 
 // EnvMap is environment variables by name.

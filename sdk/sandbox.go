@@ -37,9 +37,23 @@ type Sandbox struct {
 	Endpoints map[string]string
 	Guards    []Guard
 	OnExpiry  OnExpiry
-	// ExpirySnapshotID is the snapshot that was made at the deadline, if any.
+	// IdleTimeout, ExpirySnapshotTTL and PausedTTL are as in [CreateOptions].
+	IdleTimeout       time.Duration
+	ExpirySnapshotTTL time.Duration
+	PausedTTL         time.Duration
+	// IdleExpiresAt is when the sandbox ends if it is not used before, never
+	// later than its deadline. Zero while no idle clock runs: none was asked
+	// for, or it is paused.
+	IdleExpiresAt time.Time
+	// EndReason is what ended the sandbox, or had it paused where OnExpiry is
+	// [OnExpiryPause]; empty while nothing has, or where that can't be told.
+	EndReason EndReason
+	// ExpirySnapshotID is the snapshot that was made at the end, if any.
 	ExpirySnapshotID string
-	Profile          Profile // as it was created; zero when the backend does not keep it
+	// ExpirySnapshotError says why the snapshot that was due at the end was
+	// not made, in one line.
+	ExpirySnapshotError string
+	Profile             Profile // as it was created; zero when the backend does not keep it
 }
 
 // Lease is what keeps a sandbox alive.
@@ -74,14 +88,21 @@ const (
 	GuardBackend         Guard = "backend"          // the backend's own deadline
 )
 
-// OnExpiry is what happens at the deadline.
+// OnExpiry is what happens when one of a sandbox's clocks ends it.
 type OnExpiry string
 
-// The choices for the deadline.
+// The choices for the end.
 const (
-	OnExpiryDestroy  OnExpiry = "destroy"
-	OnExpirySnapshot OnExpiry = "snapshot" // then destroy
-	OnExpiryPause    OnExpiry = "pause"
+	OnExpiryDestroy OnExpiry = "destroy"
+	// OnExpirySnapshot makes a filesystem snapshot, then destroys. The
+	// snapshot has the id of [ExpirySnapshotID] and is made before the end,
+	// which it never delays: one that fails or is not done in time is given
+	// up.
+	OnExpirySnapshot OnExpiry = "snapshot"
+	// OnExpiryPause pauses a sandbox that runs, which then has a deadline of
+	// its own: see [PauseLease]. One that is paused at its deadline, by
+	// whomever, is destroyed.
+	OnExpiryPause OnExpiry = "pause"
 )
 
 // SnapshotKind is what a snapshot holds.

@@ -147,3 +147,55 @@ func TestSecretsDoNotPrint(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is done to a sandbox, its idle clock never makes its end later
+// than it would be without one, and a pause at the end neither passes the
+// maximum nor takes anything away.
+func TestTheIdleClockOnlyShortens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seconds := func(label string, most int) time.Duration {
+			return time.Duration(rapid.IntRange(0, most).Draw(t, label)) * time.Second
+		}
+		lease := Lease{ExpiresAt: t0.Add(seconds("ttl", 7200)), Generation: 1}
+		lease.MaxExpiresAt = lease.ExpiresAt.Add(seconds("more", 7200))
+		active, idle, paused := t0.Add(seconds("active", 9000)), seconds("idle", 9000), seconds("paused", 9000)
+		ends, why := IdleDeadline(lease, active, idle)
+		if ends.After(lease.ExpiresAt) || (idle == 0 && !ends.Equal(lease.ExpiresAt)) {
+			t.Fatalf("it ends at %s, its deadline is %s", ends, lease.ExpiresAt)
+		}
+		if (why == EndIdle) != ends.Before(lease.ExpiresAt) {
+			t.Fatalf("it ends at %s because of %s", ends, why)
+		}
+		later, err := PauseLease(lease, ends, paused, EventRef{})
+		switch {
+		case err != nil && (later != lease || lease.ExpiresAt.After(ends)):
+			t.Fatalf("refused with life left, or changed by a refusal: %v", err)
+		case later.ExpiresAt.After(lease.MaxExpiresAt), later.ExpiresAt.Before(lease.ExpiresAt):
+			t.Fatalf("paused until %s, of %s to %s", later.ExpiresAt, lease.ExpiresAt, lease.MaxExpiresAt)
+		case err == nil && !later.ExpiresAt.After(ends):
+			t.Fatal("paused without a life to be paused in")
+		}
+		// Without the idle clock it would have been paused at its deadline.
+		if without, err := PauseLease(lease, lease.ExpiresAt, paused, EventRef{}); err == nil && later.ExpiresAt.After(without.ExpiresAt) {
+			t.Fatalf("with an idle clock it is kept until %s, without until %s", later.ExpiresAt, without.ExpiresAt)
+		}
+	})
+}
+
+func TestAClaimedLeaseIsNotPaused(t *testing.T) {
+	claimed := Lease{ExpiresAt: t0, MaxExpiresAt: t0.Add(time.Hour), Generation: 2, Claimed: true}
+	if lease, err := PauseLease(claimed, t0, time.Hour, EventRef{}); !errors.Is(err, ErrExpired) || lease != claimed {
+		t.Errorf("%+v, %v", lease, err)
+	}
+}
+
+func TestEndsAt(t *testing.T) {
+	s := Sandbox{Lease: Lease{ExpiresAt: t0.Add(time.Hour)}}
+	if at, why := s.EndsAt(); !at.Equal(s.Lease.ExpiresAt) || why != EndDeadline {
+		t.Errorf("%s by %s", at, why)
+	}
+	s.IdleExpiresAt = t0.Add(time.Minute)
+	if at, why := s.EndsAt(); !at.Equal(s.IdleExpiresAt) || why != EndIdle {
+		t.Errorf("%s by %s", at, why)
+	}
+}

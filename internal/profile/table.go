@@ -203,6 +203,9 @@ func makeDocument() *node {
 		)},
 		field{"on_expiry", text("What happens at the deadline: `destroy`, `snapshot` (then destroy) or `pause`. Default: `destroy`, the only one on `local`.",
 			oneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause)))},
+		field{"idle_timeout", duration("Second clock, which can only end a sandbox earlier: how long it lives without being used. What counts as use is what the backend says of `idle_exec`, `idle_files`, `idle_ports` and `idle_processes`; looking at a sandbox is none").and(". Default: no such clock")},
+		field{"expiry_snapshot_ttl", duration("How long the snapshot that `on_expiry = \"snapshot\"` makes is kept").and("; default `168h`")},
+		field{"paused_ttl", duration("How long a sandbox that `on_expiry = \"pause\"` paused is kept before it is destroyed, within its maximum").and("; default `24h`")},
 		field{"requires", requires()},
 		field{"labels", textMap("Labels of every sandbox of the profile. Keys that begin with `"+sdk.LabelPrefix+"` are reserved.", labelRule)},
 	)

@@ -81,6 +81,9 @@ func ValidateProfile(p sdk.Profile) []Problem {
 	default:
 		found.add("on_expiry", "%q is not one of destroy, snapshot, pause", clip(string(p.OnExpiry)))
 	}
+	checkDuration(&found, "idle_timeout", p.IdleTimeout)
+	checkDuration(&found, "expiry_snapshot_ttl", p.ExpirySnapshotTTL)
+	checkDuration(&found, "paused_ttl", p.PausedTTL)
 	for feature, class := range p.Requires {
 		at := "requires." + clip(string(feature))
 		if !slices.Contains(sdk.Features(), feature) {

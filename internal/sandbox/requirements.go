@@ -78,6 +78,9 @@ func Requirements(p sdk.Profile) []Requirement {
 		need("ready.log", sdk.FeatureLogs)
 	}
 	needs = append(needs, OnExpiryRequirements("on_expiry", p.OnExpiry)...)
+	if p.IdleTimeout != "" {
+		need("idle_timeout", sdk.FeatureIdleTimeout)
+	}
 	for _, feature := range slices.Sorted(maps.Keys(p.Requires)) {
 		needs = append(needs, Requirement{Path: "requires." + string(feature), Feature: feature, Class: p.Requires[feature]})
 	}

@@ -145,6 +145,14 @@ func (d *decoder) sandbox(s *pb.Sandbox) sdk.Sandbox {
 		Incarnation: d.count("incarnation", s.GetIncarnation()), Lease: d.lease(s.GetLease()),
 		CreatedAt: d.time("created_at", s.GetCreatedAt()), Endpoints: s.GetEndpoints(),
 		OnExpiry: sdk.OnExpiry(s.GetOnExpiry()), ExpirySnapshotID: s.GetExpirySnapshotId(), Profile: d.profile(s.GetProfileJson()),
+		IdleTimeout:       d.duration("idle_timeout", s.GetIdleTimeout()),
+		ExpirySnapshotTTL: d.duration("expiry_snapshot_ttl", s.GetExpirySnapshotTtl()),
+		PausedTTL:         d.duration("paused_ttl", s.GetPausedTtl()),
+		IdleExpiresAt:     d.time("idle_expires_at", s.GetIdleExpiresAt()), ExpirySnapshotError: cut(s.GetExpirySnapshotError()),
+	}
+	// A reason that this side does not know tells it nothing.
+	if reason := sdk.EndReason(s.GetEndReason()); reason.Valid() {
+		out.EndReason = reason
 	}
 	for _, guard := range s.GetGuards() {
 		out.Guards = append(out.Guards, sdk.Guard(guard))
@@ -188,6 +196,9 @@ func (d *decoder) create(o *pb.CreateOptions) sdk.CreateOptions {
 		ID: o.GetId(), Identity: d.identity(o.GetIdentityJson()), Profile: d.profile(o.GetProfileJson()),
 		ExpiresAt: d.time("expires_at", o.GetExpiresAt()), MaxExpiresAt: d.time("max_expires_at", o.GetMaxExpiresAt()),
 		OnExpiry: sdk.OnExpiry(o.GetOnExpiry()), Env: o.GetEnv(), Event: d.event(o.GetEvent()),
+		IdleTimeout:       d.duration("idle_timeout", o.GetIdleTimeout()),
+		ExpirySnapshotTTL: d.duration("expiry_snapshot_ttl", o.GetExpirySnapshotTtl()),
+		PausedTTL:         d.duration("paused_ttl", o.GetPausedTtl()),
 	}
 	if o.GetSecrets() != nil {
 		out.Secrets = make(map[string]sdk.Secret, len(o.GetSecrets()))

@@ -89,6 +89,8 @@ func encodeSandbox(s sdk.Sandbox) (*pb.Sandbox, error) {
 		Id: s.ID, Ref: s.Ref, Status: string(s.Status), Reason: encodeText(s.Reason), IdentityJson: identity,
 		Incarnation: s.Incarnation, Lease: encodeLease(s.Lease), CreatedAt: encodeTime(s.CreatedAt),
 		Endpoints: s.Endpoints, OnExpiry: string(s.OnExpiry), ExpirySnapshotId: s.ExpirySnapshotID, ProfileJson: profile,
+		IdleTimeout: encodeDuration(s.IdleTimeout), ExpirySnapshotTtl: encodeDuration(s.ExpirySnapshotTTL), PausedTtl: encodeDuration(s.PausedTTL),
+		IdleExpiresAt: encodeTime(s.IdleExpiresAt), EndReason: string(s.EndReason), ExpirySnapshotError: encodeText(s.ExpirySnapshotError),
 	}
 	for _, guard := range s.Guards {
 		out.Guards = append(out.Guards, string(guard))
@@ -135,6 +137,7 @@ func encodeCreate(o sdk.CreateOptions) (*pb.CreateOptions, error) {
 	out := &pb.CreateOptions{
 		Id: o.ID, IdentityJson: identity, ProfileJson: profile, ExpiresAt: encodeTime(o.ExpiresAt),
 		MaxExpiresAt: encodeTime(o.MaxExpiresAt), OnExpiry: string(o.OnExpiry), Env: o.Env, Event: encodeEvent(o.Event),
+		IdleTimeout: encodeDuration(o.IdleTimeout), ExpirySnapshotTtl: encodeDuration(o.ExpirySnapshotTTL), PausedTtl: encodeDuration(o.PausedTTL),
 	}
 	if o.Secrets != nil {
 		out.Secrets = make(map[string][]byte, len(o.Secrets))

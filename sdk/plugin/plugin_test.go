@@ -116,6 +116,7 @@ func createOptions(id string) sdk.CreateOptions {
 	return sdk.CreateOptions{
 		ID: id, Identity: identity(id), Profile: profile(), ExpiresAt: expires, MaxExpiresAt: expires.Add(time.Hour),
 		OnExpiry: sdk.OnExpiryPause, Env: map[string]string{"E": "1"},
+		IdleTimeout: 90 * time.Second, ExpirySnapshotTTL: time.Hour, PausedTTL: 2*time.Hour + time.Nanosecond,
 		Secrets: map[string]sdk.Secret{"TOKEN": "not \xff text", "EMPTY": ""},
 		Event:   sdk.EventRef{LedgerID: "ledger", Sequence: 9, Hash: "hash"},
 	}

@@ -73,6 +73,7 @@ func description() sdk.DescribeResult {
 	files := enforced("a box is its files")
 	none := enforced("the interpreter has no network")
 	noNetwork := unsupported("the interpreter has no network")
+	noIdle := unsupported("a box has no clock but its deadline")
 	noLimit := unsupported("a box has no limits")
 	noSource := unsupported("a box begins empty, or from an image of the account")
 	lease := enforced("conditional updates of the box's tags")
@@ -98,6 +99,11 @@ func description() sdk.DescribeResult {
 			sdk.FeatureClaim:                 lease,
 			sdk.FeatureExpirySnapshot:        enforced("the vendor's on_stop"),
 			sdk.FeatureExpiryPause:           enforced("the vendor's on_stop"),
+			sdk.FeatureIdleTimeout:           noIdle,
+			sdk.FeatureIdleExec:              noIdle,
+			sdk.FeatureIdleFiles:             noIdle,
+			sdk.FeatureIdlePorts:             noIdle,
+			sdk.FeatureIdleProcesses:         noIdle,
 			sdk.FeatureIdempotentCreate:      enforced("names are unique in an account"),
 			sdk.FeatureListComplete:          enforced("each page carries the total"),
 			sdk.FeatureFilesystemSnapshot:    files,

@@ -127,6 +127,8 @@ func (e *Extension) Create(ctx context.Context, opts sdk.CreateOptions) (sdk.Cre
 		Lease:     sdk.Lease{ExpiresAt: opts.ExpiresAt, MaxExpiresAt: opts.MaxExpiresAt, Generation: 1, Event: opts.Event},
 		CreatedAt: e.now(), Endpoints: map[string]string{"web": "127.0.0.1:8080"}, Guards: []sdk.Guard{sdk.GuardBackend},
 		OnExpiry: opts.OnExpiry, Profile: opts.Profile,
+		IdleTimeout: opts.IdleTimeout, ExpirySnapshotTTL: opts.ExpirySnapshotTTL, PausedTTL: opts.PausedTTL,
+		IdleExpiresAt: opts.ExpiresAt.Add(-opts.IdleTimeout), EndReason: sdk.EndIdle, ExpirySnapshotError: "no room",
 	}
 	if e.sandboxes == nil {
 		e.sandboxes, e.snapshots = map[string]sdk.Sandbox{}, map[string]sdk.Snapshot{}

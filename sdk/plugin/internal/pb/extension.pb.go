@@ -354,22 +354,28 @@ func (x *Target) GetFleet() string {
 }
 
 type Sandbox struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	Id               string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Ref              string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
-	Status           string                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
-	Reason           string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	IdentityJson     []byte                 `protobuf:"bytes,5,opt,name=identity_json,json=identityJson,proto3" json:"identity_json,omitempty"`
-	Incarnation      int64                  `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Lease            *Lease                 `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`
-	CreatedAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	Endpoints        map[string]string      `protobuf:"bytes,9,rep,name=endpoints,proto3" json:"endpoints,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Guards           []string               `protobuf:"bytes,10,rep,name=guards,proto3" json:"guards,omitempty"`
-	OnExpiry         string                 `protobuf:"bytes,11,opt,name=on_expiry,json=onExpiry,proto3" json:"on_expiry,omitempty"`
-	ExpirySnapshotId string                 `protobuf:"bytes,12,opt,name=expiry_snapshot_id,json=expirySnapshotId,proto3" json:"expiry_snapshot_id,omitempty"`
-	ProfileJson      []byte                 `protobuf:"bytes,13,opt,name=profile_json,json=profileJson,proto3" json:"profile_json,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Id                  string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Ref                 string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
+	Status              string                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	Reason              string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	IdentityJson        []byte                 `protobuf:"bytes,5,opt,name=identity_json,json=identityJson,proto3" json:"identity_json,omitempty"`
+	Incarnation         int64                  `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Lease               *Lease                 `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`
+	CreatedAt           *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Endpoints           map[string]string      `protobuf:"bytes,9,rep,name=endpoints,proto3" json:"endpoints,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Guards              []string               `protobuf:"bytes,10,rep,name=guards,proto3" json:"guards,omitempty"`
+	OnExpiry            string                 `protobuf:"bytes,11,opt,name=on_expiry,json=onExpiry,proto3" json:"on_expiry,omitempty"`
+	ExpirySnapshotId    string                 `protobuf:"bytes,12,opt,name=expiry_snapshot_id,json=expirySnapshotId,proto3" json:"expiry_snapshot_id,omitempty"`
+	ProfileJson         []byte                 `protobuf:"bytes,13,opt,name=profile_json,json=profileJson,proto3" json:"profile_json,omitempty"`
+	IdleTimeout         *durationpb.Duration   `protobuf:"bytes,14,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	ExpirySnapshotTtl   *durationpb.Duration   `protobuf:"bytes,15,opt,name=expiry_snapshot_ttl,json=expirySnapshotTtl,proto3" json:"expiry_snapshot_ttl,omitempty"`
+	PausedTtl           *durationpb.Duration   `protobuf:"bytes,16,opt,name=paused_ttl,json=pausedTtl,proto3" json:"paused_ttl,omitempty"`
+	IdleExpiresAt       *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=idle_expires_at,json=idleExpiresAt,proto3" json:"idle_expires_at,omitempty"`
+	EndReason           string                 `protobuf:"bytes,18,opt,name=end_reason,json=endReason,proto3" json:"end_reason,omitempty"`
+	ExpirySnapshotError string                 `protobuf:"bytes,19,opt,name=expiry_snapshot_error,json=expirySnapshotError,proto3" json:"expiry_snapshot_error,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Sandbox) Reset() {
@@ -491,6 +497,48 @@ func (x *Sandbox) GetProfileJson() []byte {
 		return x.ProfileJson
 	}
 	return nil
+}
+
+func (x *Sandbox) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+func (x *Sandbox) GetExpirySnapshotTtl() *durationpb.Duration {
+	if x != nil {
+		return x.ExpirySnapshotTtl
+	}
+	return nil
+}
+
+func (x *Sandbox) GetPausedTtl() *durationpb.Duration {
+	if x != nil {
+		return x.PausedTtl
+	}
+	return nil
+}
+
+func (x *Sandbox) GetIdleExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.IdleExpiresAt
+	}
+	return nil
+}
+
+func (x *Sandbox) GetEndReason() string {
+	if x != nil {
+		return x.EndReason
+	}
+	return ""
+}
+
+func (x *Sandbox) GetExpirySnapshotError() string {
+	if x != nil {
+		return x.ExpirySnapshotError
+	}
+	return ""
 }
 
 type SnapshotRecord struct {
@@ -1310,10 +1358,13 @@ type CreateOptions struct {
 	OnExpiry     string                 `protobuf:"bytes,6,opt,name=on_expiry,json=onExpiry,proto3" json:"on_expiry,omitempty"`
 	Env          map[string]string      `protobuf:"bytes,7,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Secret values. They are in no other field of any message.
-	Secrets       map[string][]byte `protobuf:"bytes,8,rep,name=secrets,proto3" json:"secrets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Event         *EventRef         `protobuf:"bytes,9,opt,name=event,proto3" json:"event,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Secrets           map[string][]byte    `protobuf:"bytes,8,rep,name=secrets,proto3" json:"secrets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Event             *EventRef            `protobuf:"bytes,9,opt,name=event,proto3" json:"event,omitempty"`
+	IdleTimeout       *durationpb.Duration `protobuf:"bytes,10,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	ExpirySnapshotTtl *durationpb.Duration `protobuf:"bytes,11,opt,name=expiry_snapshot_ttl,json=expirySnapshotTtl,proto3" json:"expiry_snapshot_ttl,omitempty"`
+	PausedTtl         *durationpb.Duration `protobuf:"bytes,12,opt,name=paused_ttl,json=pausedTtl,proto3" json:"paused_ttl,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *CreateOptions) Reset() {
@@ -1405,6 +1456,27 @@ func (x *CreateOptions) GetSecrets() map[string][]byte {
 func (x *CreateOptions) GetEvent() *EventRef {
 	if x != nil {
 		return x.Event
+	}
+	return nil
+}
+
+func (x *CreateOptions) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+func (x *CreateOptions) GetExpirySnapshotTtl() *durationpb.Duration {
+	if x != nil {
+		return x.ExpirySnapshotTtl
+	}
+	return nil
+}
+
+func (x *CreateOptions) GetPausedTtl() *durationpb.Duration {
+	if x != nil {
+		return x.PausedTtl
 	}
 	return nil
 }
@@ -4311,7 +4383,7 @@ const file_extension_proto_rawDesc = "" +
 	"\x06Target\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x14\n" +
-	"\x05fleet\x18\x03 \x01(\tR\x05fleet\"\xa4\x04\n" +
+	"\x05fleet\x18\x03 \x01(\tR\x05fleet\"\xfe\x06\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x16\n" +
@@ -4327,7 +4399,15 @@ const file_extension_proto_rawDesc = "" +
 	" \x03(\tR\x06guards\x12\x1b\n" +
 	"\ton_expiry\x18\v \x01(\tR\bonExpiry\x12,\n" +
 	"\x12expiry_snapshot_id\x18\f \x01(\tR\x10expirySnapshotId\x12!\n" +
-	"\fprofile_json\x18\r \x01(\fR\vprofileJson\x1a<\n" +
+	"\fprofile_json\x18\r \x01(\fR\vprofileJson\x12<\n" +
+	"\fidle_timeout\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12I\n" +
+	"\x13expiry_snapshot_ttl\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x11expirySnapshotTtl\x128\n" +
+	"\n" +
+	"paused_ttl\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\tpausedTtl\x12B\n" +
+	"\x0fidle_expires_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\ridleExpiresAt\x12\x1d\n" +
+	"\n" +
+	"end_reason\x18\x12 \x01(\tR\tendReason\x122\n" +
+	"\x15expiry_snapshot_error\x18\x13 \x01(\tR\x13expirySnapshotError\x1a<\n" +
 	"\x0eEndpointsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x03\n" +
@@ -4397,7 +4477,7 @@ const file_extension_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2!.sandboxer.extension.v1.GuaranteeR\x05value:\x028\x01\"2\n" +
 	"\x06Detail\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xbd\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x80\x06\n" +
 	"\rCreateOptions\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
 	"\ridentity_json\x18\x02 \x01(\fR\fidentityJson\x12!\n" +
@@ -4408,7 +4488,12 @@ const file_extension_proto_rawDesc = "" +
 	"\ton_expiry\x18\x06 \x01(\tR\bonExpiry\x12@\n" +
 	"\x03env\x18\a \x03(\v2..sandboxer.extension.v1.CreateOptions.EnvEntryR\x03env\x12L\n" +
 	"\asecrets\x18\b \x03(\v22.sandboxer.extension.v1.CreateOptions.SecretsEntryR\asecrets\x126\n" +
-	"\x05event\x18\t \x01(\v2 .sandboxer.extension.v1.EventRefR\x05event\x1a6\n" +
+	"\x05event\x18\t \x01(\v2 .sandboxer.extension.v1.EventRefR\x05event\x12<\n" +
+	"\fidle_timeout\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12I\n" +
+	"\x13expiry_snapshot_ttl\x18\v \x01(\v2\x19.google.protobuf.DurationR\x11expirySnapshotTtl\x128\n" +
+	"\n" +
+	"paused_ttl\x18\f \x01(\v2\x19.google.protobuf.DurationR\tpausedTtl\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
@@ -4715,132 +4800,139 @@ var file_extension_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil),  // 73: google.protobuf.Timestamp
 }
 var file_extension_proto_depIdxs = []int32{
-	1,  // 0: sandboxer.extension.v1.Failure.lease:type_name -> sandboxer.extension.v1.Lease
-	72, // 1: sandboxer.extension.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	73, // 2: sandboxer.extension.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
-	73, // 3: sandboxer.extension.v1.Lease.max_expires_at:type_name -> google.protobuf.Timestamp
-	2,  // 4: sandboxer.extension.v1.Lease.event:type_name -> sandboxer.extension.v1.EventRef
-	1,  // 5: sandboxer.extension.v1.Sandbox.lease:type_name -> sandboxer.extension.v1.Lease
-	73, // 6: sandboxer.extension.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	66, // 7: sandboxer.extension.v1.Sandbox.endpoints:type_name -> sandboxer.extension.v1.Sandbox.EndpointsEntry
-	73, // 8: sandboxer.extension.v1.SnapshotRecord.created_at:type_name -> google.protobuf.Timestamp
-	73, // 9: sandboxer.extension.v1.SnapshotRecord.expires_at:type_name -> google.protobuf.Timestamp
-	12, // 10: sandboxer.extension.v1.DescribeResponse.config_keys:type_name -> sandboxer.extension.v1.ConfigKey
-	67, // 11: sandboxer.extension.v1.DescribeResponse.capabilities:type_name -> sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry
-	68, // 12: sandboxer.extension.v1.ProbeResponse.capabilities:type_name -> sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry
-	17, // 13: sandboxer.extension.v1.ProbeResponse.details:type_name -> sandboxer.extension.v1.Detail
-	73, // 14: sandboxer.extension.v1.CreateOptions.expires_at:type_name -> google.protobuf.Timestamp
-	73, // 15: sandboxer.extension.v1.CreateOptions.max_expires_at:type_name -> google.protobuf.Timestamp
-	69, // 16: sandboxer.extension.v1.CreateOptions.env:type_name -> sandboxer.extension.v1.CreateOptions.EnvEntry
-	70, // 17: sandboxer.extension.v1.CreateOptions.secrets:type_name -> sandboxer.extension.v1.CreateOptions.SecretsEntry
-	2,  // 18: sandboxer.extension.v1.CreateOptions.event:type_name -> sandboxer.extension.v1.EventRef
-	18, // 19: sandboxer.extension.v1.CreateRequest.options:type_name -> sandboxer.extension.v1.CreateOptions
-	7,  // 20: sandboxer.extension.v1.CreateResponse.progress:type_name -> sandboxer.extension.v1.Progress
-	4,  // 21: sandboxer.extension.v1.CreateResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
-	3,  // 22: sandboxer.extension.v1.GetRequest.target:type_name -> sandboxer.extension.v1.Target
-	4,  // 23: sandboxer.extension.v1.GetResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
-	4,  // 24: sandboxer.extension.v1.ListResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
-	25, // 25: sandboxer.extension.v1.ListResponse.end:type_name -> sandboxer.extension.v1.ListEnd
-	3,  // 26: sandboxer.extension.v1.ExtendRequest.target:type_name -> sandboxer.extension.v1.Target
-	73, // 27: sandboxer.extension.v1.ExtendRequest.expires_at:type_name -> google.protobuf.Timestamp
-	2,  // 28: sandboxer.extension.v1.ExtendRequest.event:type_name -> sandboxer.extension.v1.EventRef
-	1,  // 29: sandboxer.extension.v1.ExtendResponse.lease:type_name -> sandboxer.extension.v1.Lease
-	3,  // 30: sandboxer.extension.v1.ExpireRequest.target:type_name -> sandboxer.extension.v1.Target
-	73, // 31: sandboxer.extension.v1.ExpireRequest.expires_at:type_name -> google.protobuf.Timestamp
-	2,  // 32: sandboxer.extension.v1.ExpireRequest.event:type_name -> sandboxer.extension.v1.EventRef
-	1,  // 33: sandboxer.extension.v1.ExpireResponse.lease:type_name -> sandboxer.extension.v1.Lease
-	3,  // 34: sandboxer.extension.v1.ClaimRequest.target:type_name -> sandboxer.extension.v1.Target
-	2,  // 35: sandboxer.extension.v1.ClaimRequest.event:type_name -> sandboxer.extension.v1.EventRef
-	1,  // 36: sandboxer.extension.v1.ClaimResponse.lease:type_name -> sandboxer.extension.v1.Lease
-	3,  // 37: sandboxer.extension.v1.DestroyRequest.target:type_name -> sandboxer.extension.v1.Target
-	0,  // 38: sandboxer.extension.v1.DestroyResponse.failure:type_name -> sandboxer.extension.v1.Failure
-	35, // 39: sandboxer.extension.v1.ExecRequest.start:type_name -> sandboxer.extension.v1.ExecStart
-	36, // 40: sandboxer.extension.v1.ExecRequest.stdin_end:type_name -> sandboxer.extension.v1.InputEnd
-	3,  // 41: sandboxer.extension.v1.ExecStart.target:type_name -> sandboxer.extension.v1.Target
-	71, // 42: sandboxer.extension.v1.ExecStart.env:type_name -> sandboxer.extension.v1.ExecStart.EnvEntry
-	72, // 43: sandboxer.extension.v1.ExecStart.timeout:type_name -> google.protobuf.Duration
-	38, // 44: sandboxer.extension.v1.ExecResponse.end:type_name -> sandboxer.extension.v1.ExecEnd
-	40, // 45: sandboxer.extension.v1.CopyInRequest.start:type_name -> sandboxer.extension.v1.CopyInStart
-	36, // 46: sandboxer.extension.v1.CopyInRequest.end:type_name -> sandboxer.extension.v1.InputEnd
-	3,  // 47: sandboxer.extension.v1.CopyInStart.target:type_name -> sandboxer.extension.v1.Target
-	3,  // 48: sandboxer.extension.v1.CopyOutRequest.target:type_name -> sandboxer.extension.v1.Target
-	44, // 49: sandboxer.extension.v1.CopyOutResponse.end:type_name -> sandboxer.extension.v1.OutputEnd
-	3,  // 50: sandboxer.extension.v1.LogsRequest.target:type_name -> sandboxer.extension.v1.Target
-	44, // 51: sandboxer.extension.v1.LogsResponse.end:type_name -> sandboxer.extension.v1.OutputEnd
-	3,  // 52: sandboxer.extension.v1.PauseRequest.target:type_name -> sandboxer.extension.v1.Target
-	4,  // 53: sandboxer.extension.v1.PauseResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
-	3,  // 54: sandboxer.extension.v1.ResumeRequest.target:type_name -> sandboxer.extension.v1.Target
-	4,  // 55: sandboxer.extension.v1.ResumeResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
-	7,  // 56: sandboxer.extension.v1.PrepareResponse.progress:type_name -> sandboxer.extension.v1.Progress
-	53, // 57: sandboxer.extension.v1.PrepareResponse.end:type_name -> sandboxer.extension.v1.PrepareEnd
-	3,  // 58: sandboxer.extension.v1.SnapshotRequest.target:type_name -> sandboxer.extension.v1.Target
-	73, // 59: sandboxer.extension.v1.SnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
-	2,  // 60: sandboxer.extension.v1.SnapshotRequest.event:type_name -> sandboxer.extension.v1.EventRef
-	7,  // 61: sandboxer.extension.v1.SnapshotResponse.progress:type_name -> sandboxer.extension.v1.Progress
-	5,  // 62: sandboxer.extension.v1.SnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
-	5,  // 63: sandboxer.extension.v1.GetSnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
-	5,  // 64: sandboxer.extension.v1.ListSnapshotsResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
-	25, // 65: sandboxer.extension.v1.ListSnapshotsResponse.end:type_name -> sandboxer.extension.v1.ListEnd
-	73, // 66: sandboxer.extension.v1.ExtendSnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
-	5,  // 67: sandboxer.extension.v1.ExtendSnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
-	18, // 68: sandboxer.extension.v1.RestoreRequest.options:type_name -> sandboxer.extension.v1.CreateOptions
-	7,  // 69: sandboxer.extension.v1.RestoreResponse.progress:type_name -> sandboxer.extension.v1.Progress
-	4,  // 70: sandboxer.extension.v1.RestoreResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
-	6,  // 71: sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
-	6,  // 72: sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
-	10, // 73: sandboxer.extension.v1.Extension.Describe:input_type -> sandboxer.extension.v1.DescribeRequest
-	8,  // 74: sandboxer.extension.v1.Extension.Cancel:input_type -> sandboxer.extension.v1.CancelRequest
-	13, // 75: sandboxer.extension.v1.Extension.Configure:input_type -> sandboxer.extension.v1.ConfigureRequest
-	15, // 76: sandboxer.extension.v1.Extension.Probe:input_type -> sandboxer.extension.v1.ProbeRequest
-	19, // 77: sandboxer.extension.v1.Extension.Create:input_type -> sandboxer.extension.v1.CreateRequest
-	21, // 78: sandboxer.extension.v1.Extension.Get:input_type -> sandboxer.extension.v1.GetRequest
-	23, // 79: sandboxer.extension.v1.Extension.List:input_type -> sandboxer.extension.v1.ListRequest
-	26, // 80: sandboxer.extension.v1.Extension.Extend:input_type -> sandboxer.extension.v1.ExtendRequest
-	28, // 81: sandboxer.extension.v1.Extension.Expire:input_type -> sandboxer.extension.v1.ExpireRequest
-	30, // 82: sandboxer.extension.v1.Extension.Claim:input_type -> sandboxer.extension.v1.ClaimRequest
-	32, // 83: sandboxer.extension.v1.Extension.Destroy:input_type -> sandboxer.extension.v1.DestroyRequest
-	34, // 84: sandboxer.extension.v1.Extension.Exec:input_type -> sandboxer.extension.v1.ExecRequest
-	39, // 85: sandboxer.extension.v1.Extension.CopyIn:input_type -> sandboxer.extension.v1.CopyInRequest
-	42, // 86: sandboxer.extension.v1.Extension.CopyOut:input_type -> sandboxer.extension.v1.CopyOutRequest
-	45, // 87: sandboxer.extension.v1.Extension.Logs:input_type -> sandboxer.extension.v1.LogsRequest
-	47, // 88: sandboxer.extension.v1.Extension.Pause:input_type -> sandboxer.extension.v1.PauseRequest
-	49, // 89: sandboxer.extension.v1.Extension.Resume:input_type -> sandboxer.extension.v1.ResumeRequest
-	51, // 90: sandboxer.extension.v1.Extension.Prepare:input_type -> sandboxer.extension.v1.PrepareRequest
-	54, // 91: sandboxer.extension.v1.Extension.Snapshot:input_type -> sandboxer.extension.v1.SnapshotRequest
-	56, // 92: sandboxer.extension.v1.Extension.GetSnapshot:input_type -> sandboxer.extension.v1.GetSnapshotRequest
-	58, // 93: sandboxer.extension.v1.Extension.ListSnapshots:input_type -> sandboxer.extension.v1.ListSnapshotsRequest
-	60, // 94: sandboxer.extension.v1.Extension.ExtendSnapshot:input_type -> sandboxer.extension.v1.ExtendSnapshotRequest
-	62, // 95: sandboxer.extension.v1.Extension.DeleteSnapshot:input_type -> sandboxer.extension.v1.DeleteSnapshotRequest
-	64, // 96: sandboxer.extension.v1.Extension.Restore:input_type -> sandboxer.extension.v1.RestoreRequest
-	11, // 97: sandboxer.extension.v1.Extension.Describe:output_type -> sandboxer.extension.v1.DescribeResponse
-	9,  // 98: sandboxer.extension.v1.Extension.Cancel:output_type -> sandboxer.extension.v1.CancelResponse
-	14, // 99: sandboxer.extension.v1.Extension.Configure:output_type -> sandboxer.extension.v1.ConfigureResponse
-	16, // 100: sandboxer.extension.v1.Extension.Probe:output_type -> sandboxer.extension.v1.ProbeResponse
-	20, // 101: sandboxer.extension.v1.Extension.Create:output_type -> sandboxer.extension.v1.CreateResponse
-	22, // 102: sandboxer.extension.v1.Extension.Get:output_type -> sandboxer.extension.v1.GetResponse
-	24, // 103: sandboxer.extension.v1.Extension.List:output_type -> sandboxer.extension.v1.ListResponse
-	27, // 104: sandboxer.extension.v1.Extension.Extend:output_type -> sandboxer.extension.v1.ExtendResponse
-	29, // 105: sandboxer.extension.v1.Extension.Expire:output_type -> sandboxer.extension.v1.ExpireResponse
-	31, // 106: sandboxer.extension.v1.Extension.Claim:output_type -> sandboxer.extension.v1.ClaimResponse
-	33, // 107: sandboxer.extension.v1.Extension.Destroy:output_type -> sandboxer.extension.v1.DestroyResponse
-	37, // 108: sandboxer.extension.v1.Extension.Exec:output_type -> sandboxer.extension.v1.ExecResponse
-	41, // 109: sandboxer.extension.v1.Extension.CopyIn:output_type -> sandboxer.extension.v1.CopyInResponse
-	43, // 110: sandboxer.extension.v1.Extension.CopyOut:output_type -> sandboxer.extension.v1.CopyOutResponse
-	46, // 111: sandboxer.extension.v1.Extension.Logs:output_type -> sandboxer.extension.v1.LogsResponse
-	48, // 112: sandboxer.extension.v1.Extension.Pause:output_type -> sandboxer.extension.v1.PauseResponse
-	50, // 113: sandboxer.extension.v1.Extension.Resume:output_type -> sandboxer.extension.v1.ResumeResponse
-	52, // 114: sandboxer.extension.v1.Extension.Prepare:output_type -> sandboxer.extension.v1.PrepareResponse
-	55, // 115: sandboxer.extension.v1.Extension.Snapshot:output_type -> sandboxer.extension.v1.SnapshotResponse
-	57, // 116: sandboxer.extension.v1.Extension.GetSnapshot:output_type -> sandboxer.extension.v1.GetSnapshotResponse
-	59, // 117: sandboxer.extension.v1.Extension.ListSnapshots:output_type -> sandboxer.extension.v1.ListSnapshotsResponse
-	61, // 118: sandboxer.extension.v1.Extension.ExtendSnapshot:output_type -> sandboxer.extension.v1.ExtendSnapshotResponse
-	63, // 119: sandboxer.extension.v1.Extension.DeleteSnapshot:output_type -> sandboxer.extension.v1.DeleteSnapshotResponse
-	65, // 120: sandboxer.extension.v1.Extension.Restore:output_type -> sandboxer.extension.v1.RestoreResponse
-	97, // [97:121] is the sub-list for method output_type
-	73, // [73:97] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	1,   // 0: sandboxer.extension.v1.Failure.lease:type_name -> sandboxer.extension.v1.Lease
+	72,  // 1: sandboxer.extension.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	73,  // 2: sandboxer.extension.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
+	73,  // 3: sandboxer.extension.v1.Lease.max_expires_at:type_name -> google.protobuf.Timestamp
+	2,   // 4: sandboxer.extension.v1.Lease.event:type_name -> sandboxer.extension.v1.EventRef
+	1,   // 5: sandboxer.extension.v1.Sandbox.lease:type_name -> sandboxer.extension.v1.Lease
+	73,  // 6: sandboxer.extension.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	66,  // 7: sandboxer.extension.v1.Sandbox.endpoints:type_name -> sandboxer.extension.v1.Sandbox.EndpointsEntry
+	72,  // 8: sandboxer.extension.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	72,  // 9: sandboxer.extension.v1.Sandbox.expiry_snapshot_ttl:type_name -> google.protobuf.Duration
+	72,  // 10: sandboxer.extension.v1.Sandbox.paused_ttl:type_name -> google.protobuf.Duration
+	73,  // 11: sandboxer.extension.v1.Sandbox.idle_expires_at:type_name -> google.protobuf.Timestamp
+	73,  // 12: sandboxer.extension.v1.SnapshotRecord.created_at:type_name -> google.protobuf.Timestamp
+	73,  // 13: sandboxer.extension.v1.SnapshotRecord.expires_at:type_name -> google.protobuf.Timestamp
+	12,  // 14: sandboxer.extension.v1.DescribeResponse.config_keys:type_name -> sandboxer.extension.v1.ConfigKey
+	67,  // 15: sandboxer.extension.v1.DescribeResponse.capabilities:type_name -> sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry
+	68,  // 16: sandboxer.extension.v1.ProbeResponse.capabilities:type_name -> sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry
+	17,  // 17: sandboxer.extension.v1.ProbeResponse.details:type_name -> sandboxer.extension.v1.Detail
+	73,  // 18: sandboxer.extension.v1.CreateOptions.expires_at:type_name -> google.protobuf.Timestamp
+	73,  // 19: sandboxer.extension.v1.CreateOptions.max_expires_at:type_name -> google.protobuf.Timestamp
+	69,  // 20: sandboxer.extension.v1.CreateOptions.env:type_name -> sandboxer.extension.v1.CreateOptions.EnvEntry
+	70,  // 21: sandboxer.extension.v1.CreateOptions.secrets:type_name -> sandboxer.extension.v1.CreateOptions.SecretsEntry
+	2,   // 22: sandboxer.extension.v1.CreateOptions.event:type_name -> sandboxer.extension.v1.EventRef
+	72,  // 23: sandboxer.extension.v1.CreateOptions.idle_timeout:type_name -> google.protobuf.Duration
+	72,  // 24: sandboxer.extension.v1.CreateOptions.expiry_snapshot_ttl:type_name -> google.protobuf.Duration
+	72,  // 25: sandboxer.extension.v1.CreateOptions.paused_ttl:type_name -> google.protobuf.Duration
+	18,  // 26: sandboxer.extension.v1.CreateRequest.options:type_name -> sandboxer.extension.v1.CreateOptions
+	7,   // 27: sandboxer.extension.v1.CreateResponse.progress:type_name -> sandboxer.extension.v1.Progress
+	4,   // 28: sandboxer.extension.v1.CreateResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
+	3,   // 29: sandboxer.extension.v1.GetRequest.target:type_name -> sandboxer.extension.v1.Target
+	4,   // 30: sandboxer.extension.v1.GetResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
+	4,   // 31: sandboxer.extension.v1.ListResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
+	25,  // 32: sandboxer.extension.v1.ListResponse.end:type_name -> sandboxer.extension.v1.ListEnd
+	3,   // 33: sandboxer.extension.v1.ExtendRequest.target:type_name -> sandboxer.extension.v1.Target
+	73,  // 34: sandboxer.extension.v1.ExtendRequest.expires_at:type_name -> google.protobuf.Timestamp
+	2,   // 35: sandboxer.extension.v1.ExtendRequest.event:type_name -> sandboxer.extension.v1.EventRef
+	1,   // 36: sandboxer.extension.v1.ExtendResponse.lease:type_name -> sandboxer.extension.v1.Lease
+	3,   // 37: sandboxer.extension.v1.ExpireRequest.target:type_name -> sandboxer.extension.v1.Target
+	73,  // 38: sandboxer.extension.v1.ExpireRequest.expires_at:type_name -> google.protobuf.Timestamp
+	2,   // 39: sandboxer.extension.v1.ExpireRequest.event:type_name -> sandboxer.extension.v1.EventRef
+	1,   // 40: sandboxer.extension.v1.ExpireResponse.lease:type_name -> sandboxer.extension.v1.Lease
+	3,   // 41: sandboxer.extension.v1.ClaimRequest.target:type_name -> sandboxer.extension.v1.Target
+	2,   // 42: sandboxer.extension.v1.ClaimRequest.event:type_name -> sandboxer.extension.v1.EventRef
+	1,   // 43: sandboxer.extension.v1.ClaimResponse.lease:type_name -> sandboxer.extension.v1.Lease
+	3,   // 44: sandboxer.extension.v1.DestroyRequest.target:type_name -> sandboxer.extension.v1.Target
+	0,   // 45: sandboxer.extension.v1.DestroyResponse.failure:type_name -> sandboxer.extension.v1.Failure
+	35,  // 46: sandboxer.extension.v1.ExecRequest.start:type_name -> sandboxer.extension.v1.ExecStart
+	36,  // 47: sandboxer.extension.v1.ExecRequest.stdin_end:type_name -> sandboxer.extension.v1.InputEnd
+	3,   // 48: sandboxer.extension.v1.ExecStart.target:type_name -> sandboxer.extension.v1.Target
+	71,  // 49: sandboxer.extension.v1.ExecStart.env:type_name -> sandboxer.extension.v1.ExecStart.EnvEntry
+	72,  // 50: sandboxer.extension.v1.ExecStart.timeout:type_name -> google.protobuf.Duration
+	38,  // 51: sandboxer.extension.v1.ExecResponse.end:type_name -> sandboxer.extension.v1.ExecEnd
+	40,  // 52: sandboxer.extension.v1.CopyInRequest.start:type_name -> sandboxer.extension.v1.CopyInStart
+	36,  // 53: sandboxer.extension.v1.CopyInRequest.end:type_name -> sandboxer.extension.v1.InputEnd
+	3,   // 54: sandboxer.extension.v1.CopyInStart.target:type_name -> sandboxer.extension.v1.Target
+	3,   // 55: sandboxer.extension.v1.CopyOutRequest.target:type_name -> sandboxer.extension.v1.Target
+	44,  // 56: sandboxer.extension.v1.CopyOutResponse.end:type_name -> sandboxer.extension.v1.OutputEnd
+	3,   // 57: sandboxer.extension.v1.LogsRequest.target:type_name -> sandboxer.extension.v1.Target
+	44,  // 58: sandboxer.extension.v1.LogsResponse.end:type_name -> sandboxer.extension.v1.OutputEnd
+	3,   // 59: sandboxer.extension.v1.PauseRequest.target:type_name -> sandboxer.extension.v1.Target
+	4,   // 60: sandboxer.extension.v1.PauseResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
+	3,   // 61: sandboxer.extension.v1.ResumeRequest.target:type_name -> sandboxer.extension.v1.Target
+	4,   // 62: sandboxer.extension.v1.ResumeResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
+	7,   // 63: sandboxer.extension.v1.PrepareResponse.progress:type_name -> sandboxer.extension.v1.Progress
+	53,  // 64: sandboxer.extension.v1.PrepareResponse.end:type_name -> sandboxer.extension.v1.PrepareEnd
+	3,   // 65: sandboxer.extension.v1.SnapshotRequest.target:type_name -> sandboxer.extension.v1.Target
+	73,  // 66: sandboxer.extension.v1.SnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
+	2,   // 67: sandboxer.extension.v1.SnapshotRequest.event:type_name -> sandboxer.extension.v1.EventRef
+	7,   // 68: sandboxer.extension.v1.SnapshotResponse.progress:type_name -> sandboxer.extension.v1.Progress
+	5,   // 69: sandboxer.extension.v1.SnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
+	5,   // 70: sandboxer.extension.v1.GetSnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
+	5,   // 71: sandboxer.extension.v1.ListSnapshotsResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
+	25,  // 72: sandboxer.extension.v1.ListSnapshotsResponse.end:type_name -> sandboxer.extension.v1.ListEnd
+	73,  // 73: sandboxer.extension.v1.ExtendSnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
+	5,   // 74: sandboxer.extension.v1.ExtendSnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
+	18,  // 75: sandboxer.extension.v1.RestoreRequest.options:type_name -> sandboxer.extension.v1.CreateOptions
+	7,   // 76: sandboxer.extension.v1.RestoreResponse.progress:type_name -> sandboxer.extension.v1.Progress
+	4,   // 77: sandboxer.extension.v1.RestoreResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
+	6,   // 78: sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
+	6,   // 79: sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
+	10,  // 80: sandboxer.extension.v1.Extension.Describe:input_type -> sandboxer.extension.v1.DescribeRequest
+	8,   // 81: sandboxer.extension.v1.Extension.Cancel:input_type -> sandboxer.extension.v1.CancelRequest
+	13,  // 82: sandboxer.extension.v1.Extension.Configure:input_type -> sandboxer.extension.v1.ConfigureRequest
+	15,  // 83: sandboxer.extension.v1.Extension.Probe:input_type -> sandboxer.extension.v1.ProbeRequest
+	19,  // 84: sandboxer.extension.v1.Extension.Create:input_type -> sandboxer.extension.v1.CreateRequest
+	21,  // 85: sandboxer.extension.v1.Extension.Get:input_type -> sandboxer.extension.v1.GetRequest
+	23,  // 86: sandboxer.extension.v1.Extension.List:input_type -> sandboxer.extension.v1.ListRequest
+	26,  // 87: sandboxer.extension.v1.Extension.Extend:input_type -> sandboxer.extension.v1.ExtendRequest
+	28,  // 88: sandboxer.extension.v1.Extension.Expire:input_type -> sandboxer.extension.v1.ExpireRequest
+	30,  // 89: sandboxer.extension.v1.Extension.Claim:input_type -> sandboxer.extension.v1.ClaimRequest
+	32,  // 90: sandboxer.extension.v1.Extension.Destroy:input_type -> sandboxer.extension.v1.DestroyRequest
+	34,  // 91: sandboxer.extension.v1.Extension.Exec:input_type -> sandboxer.extension.v1.ExecRequest
+	39,  // 92: sandboxer.extension.v1.Extension.CopyIn:input_type -> sandboxer.extension.v1.CopyInRequest
+	42,  // 93: sandboxer.extension.v1.Extension.CopyOut:input_type -> sandboxer.extension.v1.CopyOutRequest
+	45,  // 94: sandboxer.extension.v1.Extension.Logs:input_type -> sandboxer.extension.v1.LogsRequest
+	47,  // 95: sandboxer.extension.v1.Extension.Pause:input_type -> sandboxer.extension.v1.PauseRequest
+	49,  // 96: sandboxer.extension.v1.Extension.Resume:input_type -> sandboxer.extension.v1.ResumeRequest
+	51,  // 97: sandboxer.extension.v1.Extension.Prepare:input_type -> sandboxer.extension.v1.PrepareRequest
+	54,  // 98: sandboxer.extension.v1.Extension.Snapshot:input_type -> sandboxer.extension.v1.SnapshotRequest
+	56,  // 99: sandboxer.extension.v1.Extension.GetSnapshot:input_type -> sandboxer.extension.v1.GetSnapshotRequest
+	58,  // 100: sandboxer.extension.v1.Extension.ListSnapshots:input_type -> sandboxer.extension.v1.ListSnapshotsRequest
+	60,  // 101: sandboxer.extension.v1.Extension.ExtendSnapshot:input_type -> sandboxer.extension.v1.ExtendSnapshotRequest
+	62,  // 102: sandboxer.extension.v1.Extension.DeleteSnapshot:input_type -> sandboxer.extension.v1.DeleteSnapshotRequest
+	64,  // 103: sandboxer.extension.v1.Extension.Restore:input_type -> sandboxer.extension.v1.RestoreRequest
+	11,  // 104: sandboxer.extension.v1.Extension.Describe:output_type -> sandboxer.extension.v1.DescribeResponse
+	9,   // 105: sandboxer.extension.v1.Extension.Cancel:output_type -> sandboxer.extension.v1.CancelResponse
+	14,  // 106: sandboxer.extension.v1.Extension.Configure:output_type -> sandboxer.extension.v1.ConfigureResponse
+	16,  // 107: sandboxer.extension.v1.Extension.Probe:output_type -> sandboxer.extension.v1.ProbeResponse
+	20,  // 108: sandboxer.extension.v1.Extension.Create:output_type -> sandboxer.extension.v1.CreateResponse
+	22,  // 109: sandboxer.extension.v1.Extension.Get:output_type -> sandboxer.extension.v1.GetResponse
+	24,  // 110: sandboxer.extension.v1.Extension.List:output_type -> sandboxer.extension.v1.ListResponse
+	27,  // 111: sandboxer.extension.v1.Extension.Extend:output_type -> sandboxer.extension.v1.ExtendResponse
+	29,  // 112: sandboxer.extension.v1.Extension.Expire:output_type -> sandboxer.extension.v1.ExpireResponse
+	31,  // 113: sandboxer.extension.v1.Extension.Claim:output_type -> sandboxer.extension.v1.ClaimResponse
+	33,  // 114: sandboxer.extension.v1.Extension.Destroy:output_type -> sandboxer.extension.v1.DestroyResponse
+	37,  // 115: sandboxer.extension.v1.Extension.Exec:output_type -> sandboxer.extension.v1.ExecResponse
+	41,  // 116: sandboxer.extension.v1.Extension.CopyIn:output_type -> sandboxer.extension.v1.CopyInResponse
+	43,  // 117: sandboxer.extension.v1.Extension.CopyOut:output_type -> sandboxer.extension.v1.CopyOutResponse
+	46,  // 118: sandboxer.extension.v1.Extension.Logs:output_type -> sandboxer.extension.v1.LogsResponse
+	48,  // 119: sandboxer.extension.v1.Extension.Pause:output_type -> sandboxer.extension.v1.PauseResponse
+	50,  // 120: sandboxer.extension.v1.Extension.Resume:output_type -> sandboxer.extension.v1.ResumeResponse
+	52,  // 121: sandboxer.extension.v1.Extension.Prepare:output_type -> sandboxer.extension.v1.PrepareResponse
+	55,  // 122: sandboxer.extension.v1.Extension.Snapshot:output_type -> sandboxer.extension.v1.SnapshotResponse
+	57,  // 123: sandboxer.extension.v1.Extension.GetSnapshot:output_type -> sandboxer.extension.v1.GetSnapshotResponse
+	59,  // 124: sandboxer.extension.v1.Extension.ListSnapshots:output_type -> sandboxer.extension.v1.ListSnapshotsResponse
+	61,  // 125: sandboxer.extension.v1.Extension.ExtendSnapshot:output_type -> sandboxer.extension.v1.ExtendSnapshotResponse
+	63,  // 126: sandboxer.extension.v1.Extension.DeleteSnapshot:output_type -> sandboxer.extension.v1.DeleteSnapshotResponse
+	65,  // 127: sandboxer.extension.v1.Extension.Restore:output_type -> sandboxer.extension.v1.RestoreResponse
+	104, // [104:128] is the sub-list for method output_type
+	80,  // [80:104] is the sub-list for method input_type
+	80,  // [80:80] is the sub-list for extension type_name
+	80,  // [80:80] is the sub-list for extension extendee
+	0,   // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_extension_proto_init() }

@@ -41,19 +41,21 @@ var rules = []rule{
 
 	// Values and rules, no I/O.
 	{"internal/clock", nil},
+	// Nothing at all in a release.
+	{"internal/failpoint", nil},
 	{"internal/sandbox", []string{"sdk"}},
 
 	// Documents that people write: profiles and configuration.
 	{"internal/profile/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/config/fault", "internal/config/plainhcl"}},
 
 	// What is remembered and told.
-	{"internal/ledger/...", []string{"sdk", "internal/sandbox", "internal/clock"}},
+	{"internal/ledger/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/failpoint"}},
 	{"internal/events/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/ledger"}},
 	{"internal/evidence/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/ledger"}},
 
 	// The registry of extensions, and the light ones. One backend knows
 	// nothing of another, of the ledger or of any face.
-	{"internal/backend", []string{"sdk", "sdk/plugin/...", "internal/clock"}},
+	{"internal/backend", []string{"sdk", "sdk/plugin/...", "internal/clock", "internal/failpoint"}},
 	{"internal/sshtransport/...", []string{"sdk", "internal/clock"}},
 	{"internal/backend/*/...", []string{"sdk", "internal/clock", "internal/sshtransport/..."}},
 
@@ -77,7 +79,7 @@ var rules = []rule{
 
 	// The faces. They know the registry, never a backend in it, and never
 	// one another.
-	{"internal/provider/...", faceMay},
+	{"internal/provider/...", append([]string{"internal/failpoint"}, faceMay...)},
 	{"internal/cli/...", append([]string{"internal/service/..."}, faceMay...)},
 	{"internal/service/...", faceMay},
 
@@ -85,7 +87,7 @@ var rules = []rule{
 	{".", []string{"sdk/...", "internal/..."}},
 
 	// Heavy extensions stand outside, as a third party's would: sdk is enough.
-	{"extensions/*/...", []string{"sdk/..."}},
+	{"extensions/*/...", []string{"sdk/...", "internal/failpoint"}},
 
 	// Not part of any binary that is shipped.
 	{"internal/arch", nil},
@@ -109,7 +111,7 @@ var external = []rule{
 	{"github.com/spf13/cobra", []string{"internal/cli/...", "."}},
 	// The wire is in one place; who starts the processes is in another.
 	{"github.com/hashicorp/go-plugin", []string{"sdk/plugin/...", "internal/backend"}},
-	{"google.golang.org/grpc", []string{"sdk/plugin/...", "internal/backend/*/..."}},
+	{"google.golang.org/grpc", []string{"sdk/plugin/...", "internal/backend", "internal/backend/*/..."}},
 }
 
 // Check returns every import that the rules forbid, one sentence each.

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/plugin"
 )
 
@@ -74,7 +75,7 @@ func (c *child) start() error {
 	}
 	c.cmd = &exec.Cmd{
 		Path: c.exec, Args: []string{c.path},
-		Env:   append(c.environ, plugin.LifelineKey+"="+plugin.LifelineStdin),
+		Env:   append(append(c.environ, plugin.LifelineKey+"="+plugin.LifelineStdin), failpoint.Environ()...),
 		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2],
 		SysProcAttr: ownGroup(),
 	}

@@ -73,7 +73,7 @@ func startProcess(ctx context.Context, opts Options, backend string, config Conf
 		TLSConfig:        tlsConfig,
 		SkipHostEnv:      true,
 		StartTimeout:     opts.StartTimeout,
-		GRPCDialOptions:  plugin.DialOptions(),
+		GRPCDialOptions:  withFailpoints(plugin.DialOptions()),
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: socketParent()},
 		SyncStdout:       log.writer("stdout"),
 		SyncStderr:       log.writer("stderr"),

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 )
 
 // lockPatience bounds the wait for a log. An append holds it for one fsync.
@@ -85,6 +87,12 @@ func makeDirs(dir string) error {
 	return syncDir(parent)
 }
 
+// The id of a ledger is all that is put in place so.
+const (
+	idWritten failpoint.Point = "ledger.id.written"
+	idRenamed failpoint.Point = "ledger.id.renamed"
+)
+
 // writeDurably puts a file in place, whole or not at all.
 func writeDurably(name string, content []byte) error {
 	temporary := name + ".new"
@@ -99,7 +107,13 @@ func writeDurably(name string, content []byte) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(idWritten); err != nil {
+		return err
+	}
 	if err := os.Rename(temporary, name); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(idRenamed); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(name))

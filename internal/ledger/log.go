@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -69,6 +70,12 @@ func (l *Ledger) Append(ctx context.Context, id string, decide func(present Reco
 	return appended, record, err
 }
 
+const (
+	appendBegun   failpoint.Point = "ledger.append.begun" // locked, checked, decided
+	appendWritten failpoint.Point = "ledger.append.written"
+	appendSynced  failpoint.Point = "ledger.append.synced"
+)
+
 // write puts an event at the end of a log, durably, or leaves the log as it
 // was.
 func (l *Ledger) write(log *os.File, end int64, e Event) (Event, error) {
@@ -93,15 +100,24 @@ func (l *Ledger) write(log *os.File, end int64, e Event) (Event, error) {
 	if end+int64(len(line)) > limit {
 		return Event{}, fmt.Errorf("%s: %w (%d bytes)", log.Name(), ErrFull, end)
 	}
-	err = log.Truncate(end) // a torn line of someone who was killed
+	err = failpoint.Hit(appendBegun)
+	if err == nil {
+		err = log.Truncate(end) // a torn line of someone who was killed
+	}
 	if err == nil {
 		_, err = log.WriteAt(line, end)
+	}
+	if err == nil {
+		err = failpoint.Hit(appendWritten)
 	}
 	if err == nil {
 		err = log.Sync()
 	}
 	if err == nil && e.Sequence == 1 {
 		err = l.syncParents(log.Name())
+	}
+	if err == nil {
+		err = failpoint.Hit(appendSynced)
 	}
 	if err != nil {
 		// A full disk must not leave half a line. Should this fail as well,

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
@@ -71,6 +72,13 @@ func (r *sandboxResource) ValidateConfig(ctx context.Context, req resource.Valid
 	checkProfileText(model.Profile.ValueString(), &resp.Diagnostics, func(string) (path.Path, bool) { return path.Root("profile"), true })
 }
 
+const (
+	sandboxSaving           failpoint.Point = "provider.sandbox.saving"
+	sandboxSaved            failpoint.Point = "provider.sandbox.saved"
+	sandboxCreateAnswering  failpoint.Point = "provider.sandbox.create.answering"
+	sandboxDestroyAnswering failpoint.Point = "provider.sandbox.destroy.answering"
+)
+
 // Create makes the sandbox. Its id and ref are in the state before setup and
 // readiness are awaited; when it fails or is cancelled, what was made is
 // removed, because a partial state is lost in Pulumi and, with a kill, in
@@ -98,15 +106,18 @@ func (r *sandboxResource) Create(ctx context.Context, req resource.CreateRequest
 	}
 	opts.Secrets = secretMap(config.SecretsWO)
 	save := func(v lifecycle.Sandbox) {
+		_ = failpoint.Hit(sandboxSaving)
 		plan.flatten(v)
 		plan.settle(v)
 		resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
+		_ = failpoint.Hit(sandboxSaved)
 	}
 	opts.Created = func(v lifecycle.Sandbox) {
 		tflog.Info(ctx, "made a sandbox", map[string]any{"id": v.ID, "backend": v.Backend})
 		save(v)
 	}
 	made, err := manager.Create(ctx, opts)
+	defer func() { _ = failpoint.Hit(sandboxCreateAnswering) }()
 	switch {
 	case err == nil:
 		save(made)
@@ -300,6 +311,7 @@ func (r *sandboxResource) Delete(ctx context.Context, req resource.DeleteRequest
 	result, err := manager.Destroy(ctx, state.ID.ValueString(), lifecycle.DestroyOptions{
 		Backend: state.Backend.ValueString(), Ref: state.Ref.ValueString(), ExpiresAt: timeOf(state.ExpiresAt), Reason: "terraform",
 	})
+	defer func() { _ = failpoint.Hit(sandboxDestroyAnswering) }()
 	if err != nil {
 		addError(&resp.Diagnostics, "Failed destroy", err, nil)
 		return

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
@@ -78,6 +79,13 @@ func snapshotBlame(at string) (path.Path, bool) {
 	return path.Empty(), false
 }
 
+const (
+	snapshotSaving          failpoint.Point = "provider.snapshot.saving"
+	snapshotSaved           failpoint.Point = "provider.snapshot.saved"
+	snapshotCreateAnswering failpoint.Point = "provider.snapshot.create.answering"
+	snapshotDeleteAnswering failpoint.Point = "provider.snapshot.delete.answering"
+)
+
 // Create takes the snapshot and returns when it is durable. A call that is
 // cancelled removes what it made.
 func (r *snapshotResource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
@@ -96,13 +104,16 @@ func (r *snapshotResource) Create(ctx context.Context, req resource.CreateReques
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	save := func(v lifecycle.Snapshot) {
+		_ = failpoint.Hit(snapshotSaving)
 		plan.flatten(v)
 		resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
+		_ = failpoint.Hit(snapshotSaved)
 	}
 	made, err := manager.Snapshot(ctx, plan.SandboxID.ValueString(), lifecycle.SnapshotOptions{
 		Backend: plan.Backend.ValueString(), Kind: sdk.SnapshotKind(plan.Kind.ValueString()), TTL: durationOf(plan.TTL),
 		Labels: textMap(plan.Labels), Created: save, Progress: progress(ctx),
 	})
+	defer func() { _ = failpoint.Hit(snapshotCreateAnswering) }()
 	if err != nil {
 		addError(&resp.Diagnostics, "Failed snapshot", err, snapshotBlame)
 		return
@@ -206,6 +217,7 @@ func (r *snapshotResource) Delete(ctx context.Context, req resource.DeleteReques
 	ctx, cancel := surviving(ctx, timeout)
 	defer cancel()
 	existed, err := manager.DeleteSnapshot(ctx, state.ID.ValueString(), lifecycle.DeleteSnapshotOptions{Backend: state.Backend.ValueString(), Reason: "terraform"})
+	defer func() { _ = failpoint.Hit(snapshotDeleteAnswering) }()
 	if err != nil {
 		addError(&resp.Diagnostics, "Failed delete", err, nil)
 		return

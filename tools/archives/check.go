@@ -5,9 +5,11 @@ package main
 
 import (
 	"archive/zip"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,6 +64,11 @@ func checkProvider(p *packer, name string, pl platform) error {
 			}
 		}
 	}
+	for _, file := range z.File {
+		if err := checkNoFailpoints(file); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	binary := p.ProjectName + "_v" + p.values.Version
 	if pl.OS == "windows" {
 		binary += ".exe"
@@ -76,6 +83,24 @@ func checkProvider(p *packer, name string, pl platform) error {
 	_, extension := sizes[repo.ExtensionLocal.Name]
 	if want := slices.Contains(repo.ExtensionPlatforms, pl.OS+"/"+pl.Arch); extension != want {
 		return fmt.Errorf("%s: embedded backend in the archive: %v, want %v", name, extension, want)
+	}
+	return nil
+}
+
+// checkNoFailpoints makes sure that a file is not from the crash suite's
+// build: only that one knows the variable.
+func checkNoFailpoints(file *zip.File) error {
+	opened, err := file.Open()
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	content, err := io.ReadAll(opened)
+	if err != nil {
+		return err
+	}
+	if bytes.Contains(content, []byte("SANDBOXER_FAILPOINTS")) {
+		return fmt.Errorf("%s was built with failpoints", file.Name)
 	}
 	return nil
 }

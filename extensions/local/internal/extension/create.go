@@ -15,12 +15,20 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 // bootDeadline bounds the start of a sandbox. It takes a tenth of a second on
 // an idle machine, and the bound is for one where fifty start at once.
 const bootDeadline = 60 * time.Second
+
+const (
+	createPlanned  failpoint.Point = "local.create.planned"  // nothing is on disk yet
+	createRecorded failpoint.Point = "local.create.recorded" // the record, without the sandbox's name
+	createNamed    failpoint.Point = "local.create.named"
+	createGrouped  failpoint.Point = "local.create.grouped" // its control groups are there
+)
 
 // Create implements [sdk.Extension].
 func (e *Extension) Create(ctx context.Context, opts sdk.CreateOptions) (sdk.CreateResult, error) {
@@ -46,6 +54,9 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 		return sdk.CreateResult{}, err
 	}
 	defer plan.close()
+	if err := failpoint.Hit(createPlanned); err != nil {
+		return sdk.CreateResult{}, err
+	}
 	r := e.newRecord(opts, plan)
 	dir, lock, err := e.begin(r)
 	if errors.Is(err, os.ErrExist) {
@@ -142,9 +153,13 @@ func (e *Extension) begin(r record.Record) (dir string, lock *os.File, err error
 	}
 	dir = e.store.sandbox(r.ID)
 	if err == nil {
+		err = failpoint.Hit(createRecorded)
+	}
+	if err == nil {
 		err = os.Rename(temp, dir)
 	}
 	if err == nil {
+		_ = failpoint.Hit(createNamed)
 		err = record.SyncDir(e.store.path("sandboxes"))
 	}
 	if err != nil {
@@ -169,6 +184,9 @@ func (e *Extension) abandon(r record.Record) error {
 func (e *Extension) launch(ctx context.Context, dir string, lock *os.File, p *plan) error {
 	if err := p.makeCgroups(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
+	}
+	if err := failpoint.Hit(createGrouped); err != nil {
+		return err
 	}
 	config := p.config
 	config.Sandbox = dir

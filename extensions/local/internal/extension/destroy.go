@@ -18,6 +18,7 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -75,8 +76,20 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 	if err != nil {
 		return sdk.DestroyResult{Existed: true}, fmt.Errorf("%s: claim it for destruction: %w", named(opts.Target.ID), err)
 	}
+	if err := failpoint.Hit(destroyClaimed); err != nil {
+		return sdk.DestroyResult{Existed: true}, err
+	}
 	return e.finish(ctx, r, dir)
 }
+
+const (
+	destroyClaimed    failpoint.Point = "local.destroy.claimed"
+	destroyKilled     failpoint.Point = "local.destroy.killed"
+	destroyUngrouped  failpoint.Point = "local.destroy.ungrouped"
+	destroyEmptied    failpoint.Point = "local.destroy.emptied"    // all but record and lock is gone
+	destroyUnrecorded failpoint.Point = "local.destroy.unrecorded" // the record is gone too; hit again when the lock is
+	destroyRemoved    failpoint.Point = "local.destroy.removed"
+)
 
 // finish ends what runs and removes what is there.
 func (e *Extension) finish(ctx context.Context, r record.Record, dir string) (sdk.DestroyResult, error) {
@@ -86,12 +99,18 @@ func (e *Extension) finish(ctx context.Context, r record.Record, dir string) (sd
 		return result, fmt.Errorf("%s: end it: %w", named(r.ID), err)
 	}
 	result.Removed = append(result.Removed, "process "+r.ID)
+	if err := failpoint.Hit(destroyKilled); err != nil {
+		return result, err
+	}
 	for _, group := range findCgroups().of(r.ID, r.Cgroups) {
 		if err := removeCgroup(ctx, group); err != nil {
 			result.Leftovers = append(result.Leftovers, "cgroup "+group+": "+err.Error())
 			return result, fmt.Errorf("%s: remove control group: %w", named(r.ID), err)
 		}
 		result.Removed = append(result.Removed, "cgroup "+group)
+	}
+	if err := failpoint.Hit(destroyUngrouped); err != nil {
+		return result, err
 	}
 	if err := removeSandboxDir(dir); err != nil {
 		result.Leftovers = append(result.Leftovers, "directory "+dir+": "+err.Error())
@@ -102,7 +121,7 @@ func (e *Extension) finish(ctx context.Context, r record.Record, dir string) (sd
 		return result, fmt.Errorf("%s: its directory is still there", named(r.ID))
 	}
 	result.Removed = append(result.Removed, "directory "+dir)
-	return result, nil
+	return result, failpoint.Hit(destroyRemoved)
 }
 
 // removeSandboxDir removes everything, the record and its lock last.
@@ -145,8 +164,14 @@ func emptyAndRemove(dir string) error {
 			return err
 		}
 	}
+	if err := failpoint.Hit(destroyEmptied); err != nil {
+		return err
+	}
 	for _, name := range last {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := failpoint.Hit(destroyUnrecorded); err != nil {
 			return err
 		}
 	}

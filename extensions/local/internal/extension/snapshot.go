@@ -17,12 +17,21 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/snapshot"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 // snapshotDeadline bounds a snapshot. It is written at the speed of the disk,
 // and no bound of time fits every size, so this is where a stuck one ends.
 const snapshotDeadline = 15 * time.Minute
+
+const (
+	snapshotBegun     failpoint.Point = "local.snapshot.begun"  // its directory is there, named as unfinished
+	snapshotCopied    failpoint.Point = "local.snapshot.copied" // the content, not yet durable
+	snapshotSealed    failpoint.Point = "local.snapshot.sealed"
+	snapshotDescribed failpoint.Point = "local.snapshot.described" // with its manifest
+	snapshotNamed     failpoint.Point = "local.snapshot.named"
+)
 
 // Snapshot implements [sdk.Snapshotter]. The source goes on.
 func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk.SnapshotResult, error) {
@@ -48,12 +57,21 @@ func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk
 	}
 	defer lock.Close()
 	defer os.RemoveAll(partial)
+	if err := failpoint.Hit(snapshotBegun); err != nil {
+		return sdk.SnapshotResult{}, err
+	}
 	m, err := e.write(ctx, opts, r, dir, partial)
+	if err == nil {
+		err = failpoint.Hit(snapshotDescribed)
+	}
 	if err != nil {
 		return sdk.SnapshotResult{}, err
 	}
 	if err := os.Rename(partial, e.store.snapshot(opts.SnapshotID)); err != nil {
 		return sdk.SnapshotResult{}, fmt.Errorf("snapshot %s: %w", opts.SnapshotID, err)
+	}
+	if err := failpoint.Hit(snapshotNamed); err != nil {
+		return sdk.SnapshotResult{}, err
 	}
 	if err := record.SyncDir(e.store.path("snapshots")); err != nil {
 		return sdk.SnapshotResult{}, err
@@ -112,10 +130,16 @@ func (e *Extension) write(ctx context.Context, opts sdk.SnapshotOptions, r recor
 	}
 	defer to.Close()
 	made, err := supervisor.Checkpoint(ctx, dir, string(opts.Kind), snapshotDeadline, to)
+	if err == nil {
+		err = failpoint.Hit(snapshotCopied)
+	}
 	if err != nil {
 		return fail(err)
 	}
 	files, err := snapshot.Seal(partial)
+	if err == nil {
+		err = failpoint.Hit(snapshotSealed)
+	}
 	if err != nil {
 		return fail(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 )
 
 const (
@@ -71,12 +72,18 @@ func removeDead(path, lockName string) error {
 	return remove(path)
 }
 
+// unnamed is a snapshot without its name, whose content is there.
+const unnamed failpoint.Point = "local.snapshot.unnamed"
+
 // remove takes a directory's name away before its content, so that what is
 // half removed is not found.
 func remove(path string) error {
 	parent := filepath.Dir(path)
 	gone := filepath.Join(parent, "."+strings.TrimPrefix(filepath.Base(path), ".")+deletedInfix+randomText(8))
 	if err := os.Rename(path, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := failpoint.Hit(unnamed); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(gone); err != nil {

@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -166,6 +167,12 @@ func Write(dir string, r Record) error {
 	return WriteFile(Path(dir), data, 0o600)
 }
 
+// Records and manifests are written so.
+const (
+	fileWritten failpoint.Point = "local.file.written" // durable, without its name
+	fileRenamed failpoint.Point = "local.file.renamed"
+)
+
 // WriteFile replaces a file durably: temporary file, fsync, rename, fsync of
 // the directory. As root the file gets the directory's owner, who is the one
 // that the supervisor runs as.
@@ -189,7 +196,13 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(fileWritten); err != nil {
+		return err
+	}
 	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(fileRenamed); err != nil {
 		return err
 	}
 	return SyncDir(dir)

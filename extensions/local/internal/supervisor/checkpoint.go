@@ -15,6 +15,7 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -50,6 +51,11 @@ func (s *supervisor) suspend(ctx context.Context, verb string) error {
 	return err
 }
 
+const (
+	checkpointBegun failpoint.Point = "supervisor.checkpoint.begun"
+	checkpointMade  failpoint.Point = "supervisor.checkpoint.made"
+)
+
 // checkpoint writes a snapshot into a directory of the client's and leaves
 // the sandbox as it was.
 func (s *supervisor) checkpoint(ctx context.Context, kind string, deadline time.Duration, dir *os.File) (answer, error) {
@@ -57,6 +63,9 @@ func (s *supervisor) checkpoint(ctx context.Context, kind string, deadline time.
 	defer s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
+	if err := failpoint.Hit(checkpointBegun); err != nil {
+		return answer{}, err
+	}
 	spec, err := os.ReadFile(rootfs.PrivateBundle + "/config.json")
 	if err != nil {
 		return answer{}, err
@@ -76,5 +85,5 @@ func (s *supervisor) checkpoint(ctx context.Context, kind string, deadline time.
 	if err := s.runsc.Explain(ctx, args[0], err, out); err != nil {
 		return answer{}, err
 	}
-	return answer{Made: &Made{Spec: spec, Network: s.config.Network, Process: s.config.Process}}, nil
+	return answer{Made: &Made{Spec: spec, Network: s.config.Network, Process: s.config.Process}}, failpoint.Hit(checkpointMade)
 }

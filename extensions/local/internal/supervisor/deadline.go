@@ -17,6 +17,7 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -29,6 +30,11 @@ const maxSleep = 5 * time.Second
 func untilCheck(now, deadline time.Time) time.Duration {
 	return max(0, min(deadline.Sub(now), maxSleep))
 }
+
+const (
+	deadlineSeen     failpoint.Point = "supervisor.deadline.seen"
+	deadlineRecorded failpoint.Point = "supervisor.deadline.recorded" // or found to be extended
+)
 
 // checkDeadline ends the life when it is over: the lease is claimed under
 // the lock, so that an extend that was acknowledged before wins, and one
@@ -51,9 +57,11 @@ func (s *supervisor) checkDeadline(now time.Time) (wait time.Duration, done bool
 	if !r.Lease.Expired(now) {
 		return untilCheck(now, r.Lease.ExpiresAt), false
 	}
+	_ = failpoint.Hit(deadlineSeen)
 	_, err = record.Update(rootfs.PrivateSandbox, s.config.ID, func(r *record.Record) error {
 		return expire(r, now)
 	})
+	_ = failpoint.Hit(deadlineRecorded)
 	var conflict *notExpired
 	if errors.As(err, &conflict) {
 		s.deadline = conflict.until

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 )
 
 // Launch is what a supervisor is started with besides its configuration.
@@ -36,6 +38,12 @@ type Launch struct {
 
 // LogFile is the supervisor's own log.
 const LogFile = "supervisor.log"
+
+const (
+	launchSpawned    failpoint.Point = "local.launch.spawned"    // the process is there and waits for its configuration
+	launchConfigured failpoint.Point = "local.launch.configured" // it has it, and is in its control group
+	launchAnswered   failpoint.Point = "local.launch.answered"
+)
 
 // Start starts a supervisor and returns when its sandbox runs. When it fails,
 // nothing of it runs any more.
@@ -77,6 +85,7 @@ func Start(ctx context.Context, config Config, l Launch) error {
 	configRead.Close()
 	readyWrite.Close()
 
+	_ = failpoint.Hit(launchSpawned)
 	err = handshake(ctx, config, l, cmd.Process.Pid, configWrite, readyRead)
 	if err == nil {
 		return nil
@@ -106,10 +115,12 @@ func handshake(ctx context.Context, config Config, l Launch, pid int, to io.Writ
 		return fmt.Errorf("%w: %w", errSilent, err)
 	}
 	to.Close()
+	_ = failpoint.Hit(launchConfigured)
 	stop := context.AfterFunc(ctx, func() { _ = from.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var message ready
 	err := json.NewDecoder(io.LimitReader(from, 1<<20)).Decode(&message)
+	_ = failpoint.Hit(launchAnswered)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -158,7 +169,7 @@ func command(config Config, uid int, logFile *os.File, files []*os.File) *exec.C
 	root := os.Geteuid() == 0
 	cmd := exec.Command(filepath.Join(config.Program, ProgramName)) //nolint:noctx // the supervisor outlives whoever starts it
 	cmd.Args = []string{Argv0, config.ID}
-	cmd.Env = []string{"PATH=/usr/bin:/bin"}
+	cmd.Env = append([]string{"PATH=/usr/bin:/bin"}, failpoint.Environ()...)
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = files

@@ -27,6 +27,7 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -49,6 +50,15 @@ type supervisor struct {
 	callMu sync.Mutex
 }
 
+const (
+	supervisorConfigured failpoint.Point = "supervisor.configured"
+	supervisorKnown      failpoint.Point = "supervisor.known"    // its name is in the sandbox's directory
+	supervisorEntered    failpoint.Point = "supervisor.entered"  // it is in its private root
+	supervisorBooted     failpoint.Point = "supervisor.booted"   // the sandbox runs, its command waits
+	supervisorPrepared   failpoint.Point = "supervisor.prepared" // the command runs, the record does not say so
+	supervisorReported   failpoint.Point = "supervisor.reported" // whoever started it knows that it is ready
+)
+
 // Main is the supervisor process. It returns its exit code.
 func Main() int {
 	// Nobody is there to read from us, and a client that goes away is no
@@ -66,6 +76,7 @@ func Main() int {
 		fmt.Fprintln(os.Stderr, "nobody waits for this sandbox:", err)
 	}
 	report.Close()
+	_ = failpoint.Hit(supervisorReported)
 	s.serve()
 	// The end of this process ends everything in its pid namespace.
 	return 0
@@ -115,6 +126,11 @@ func start() (*supervisor, error) {
 	if err := closeInherited(inherited); err != nil {
 		return nil, fmt.Errorf("close inherited descriptors: %w", err)
 	}
+	// The first point connects to the crash suite, from where its socket can
+	// still be reached.
+	if err := failpoint.Hit(supervisorConfigured); err != nil {
+		return nil, err
+	}
 	s := &supervisor{
 		config: config,
 		ended:  make(chan struct{}),
@@ -138,8 +154,14 @@ func start() (*supervisor, error) {
 	if err := writeSelf(config.Sandbox, self); err != nil {
 		return nil, err
 	}
+	if err := failpoint.Hit(supervisorKnown); err != nil {
+		return nil, err
+	}
 	private := rootfs.Private{Scratch: config.Scratch, Sandbox: config.Sandbox, Program: config.Program, Image: config.Image}
 	if err := private.Enter(); err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit(supervisorEntered); err != nil {
 		return nil, err
 	}
 	if s.program, err = os.Open(rootfs.PrivateProgram + "/" + ProgramName); err != nil {
@@ -158,7 +180,13 @@ func start() (*supervisor, error) {
 	if err := s.boot(ctx); err != nil {
 		return nil, err
 	}
+	if err := failpoint.Hit(supervisorBooted); err != nil {
+		return nil, err
+	}
 	if err := s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit(supervisorPrepared); err != nil {
 		return nil, err
 	}
 	r, err := record.Update(rootfs.PrivateSandbox, config.ID, func(r *record.Record) error {

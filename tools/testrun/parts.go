@@ -40,14 +40,14 @@ func parts() []part {
 	return []part{
 		{
 			name:    "core",
-			what:    "every package of the root module, without Terraform",
+			what:    "every package of the root module, without Terraform and without a Docker Engine",
 			prepare: []func(context.Context, *runner) error{binaries},
-			run:     goTest(".", nil, "-skip", "^TestAcc", "./..."),
+			run:     goTest(".", nil, "-skip", withoutOthers, "./..."),
 		},
 		{
 			name: "race",
 			what: "what several goroutines and processes share, under the race detector",
-			run: goTest(".", []string{"CGO_ENABLED=1"}, "-race", "-skip", "^TestAcc",
+			run: goTest(".", []string{"CGO_ENABLED=1"}, "-race", "-skip", withoutOthers,
 				"./internal/ledger/...", "./internal/lifecycle/...", "./internal/reap/...", "./internal/backend/...", "./internal/provider/...", "./sdk/..."),
 		},
 		{
@@ -55,6 +55,12 @@ func parts() []part {
 			what:    "the embedded backend: real gVisor sandboxes",
 			prepare: []func(context.Context, *runner) error{binaries},
 			run:     goTest("extensions/local", nil, "./..."),
+		},
+		{
+			name:    "docker",
+			what:    "the Docker backend: a real Docker Engine, under the race detector",
+			prepare: []func(context.Context, *runner) error{debianPackages("docker.io", "busybox-static"), binaries},
+			run:     goTest(".", []string{"CGO_ENABLED=1"}, "-race", "-run", "^TestDocker", "./internal/backend/docker/..."),
 		},
 		{
 			name:    "acc",
@@ -94,6 +100,9 @@ func parts() []part {
 		},
 	}
 }
+
+// withoutOthers leaves out what the parts for Terraform and for Docker run.
+const withoutOthers = "^Test(Acc|Docker)"
 
 // binaries builds bin/, once a run: the tests start what a user would.
 func binaries(ctx context.Context, r *runner) error {

@@ -1,0 +1,142 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package dockertest gives tests a Docker Engine of their own: private in its
+// directories, its network and its processes, started when the first test
+// asks for it, shared by all tests of a package, and gone with them. It uses
+// the machine's dockerd, and pulls nothing: its images are made here.
+package dockertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// Engine is a running Docker Engine.
+type Engine struct {
+	Host   string         // as in DOCKER_HOST
+	Dir    string         // for the files of the run; removed with it
+	Client *client.Client // for tests to look with, and to do what a stranger would
+
+	cmd *exec.Cmd
+}
+
+const startDeadline = 60 * time.Second
+
+var shared struct {
+	once   sync.Once
+	engine *Engine
+	err    error
+}
+
+// Start returns the engine of the test run. A machine without one fails the
+// test: a test that can't run is a gap.
+func Start(t testing.TB) *Engine {
+	t.Helper()
+	shared.once.Do(func() { shared.engine, shared.err = start() })
+	if shared.err != nil {
+		t.Fatalf("start a Docker Engine (`go run ./tools/testrun docker` installs what it needs): %v", shared.err)
+	}
+	return shared.engine
+}
+
+func start() (*Engine, error) {
+	work := os.Getenv(workDir)
+	if work == "" {
+		return nil, errors.New("the package's TestMain does not call dockertest.Main")
+	}
+	program, err := find("dockerd")
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(work, "daemon.json")
+	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(work, "dockerd.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	e := &Engine{Host: "unix://" + filepath.Join(work, "docker.sock"), Dir: work}
+	e.cmd = exec.CommandContext(context.Background(), program,
+		"--config-file", config, "--host", e.Host, "--pidfile", filepath.Join(work, "docker.pid"),
+		"--data-root", filepath.Join(work, "data"), "--exec-root", filepath.Join(work, "exec"))
+	e.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	e.cmd.Stdout, e.cmd.Stderr = log, log
+	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := e.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if e.Client, err = client.New(client.WithHost(e.Host)); err == nil {
+		err = e.await()
+	}
+	if err != nil {
+		e.end()
+		said, _ := os.ReadFile(log.Name())
+		return nil, fmt.Errorf("%w; it said:\n%s", err, tail(string(said), 20))
+	}
+	return e, nil
+}
+
+func (e *Engine) await() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startDeadline)
+	defer cancel()
+	for {
+		_, err := e.Client.Ping(ctx, client.PingOptions{})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("dockerd did not answer within %s: %w", startDeadline, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// stop ends the engine. What it leaves undone ends with the namespaces.
+func stop() {
+	if shared.engine != nil {
+		shared.engine.end()
+	}
+}
+
+func (e *Engine) end() {
+	if e.Client != nil {
+		_ = e.Client.Close()
+	}
+	_ = e.cmd.Process.Signal(syscall.SIGTERM)
+	killer := time.AfterFunc(15*time.Second, func() { _ = e.cmd.Process.Kill() })
+	defer killer.Stop()
+	_ = e.cmd.Wait()
+}
+
+// find looks for a program where root's PATH would have it.
+func find(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
+		if path := filepath.Join(dir, name); exec.CommandContext(context.Background(), path, "--version").Run() == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("there is no %s on this machine (Debian: docker.io)", name)
+}
+
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -6,11 +6,9 @@ package sandbox
 import (
 	"fmt"
 	"maps"
-	"net"
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -34,7 +32,6 @@ var (
 	userPattern    = pattern(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)
 	runtimePattern = pattern(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 	labelPattern   = pattern(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$`)
-	domainPattern  = pattern(`^(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 )
 
 // pattern compiles an expression when it is first used: most runs use few.
@@ -305,44 +302,10 @@ func validateNetwork(found *problems, n *sdk.Network) {
 		return
 	}
 	for i, entry := range n.Allow {
-		if err := checkAllow(entry); err != nil {
+		if _, err := sdk.ParseAllow(entry); err != nil {
 			found.add(fmt.Sprintf("network.allow[%d]", i), "%s", err)
 		}
 	}
-}
-
-// checkAllow checks an entry of an allow-list: host:port, address:port,
-// CIDR:port or *.domain:port; a port may be left out for all ports.
-func checkAllow(entry string) error {
-	host, port := splitAllow(entry)
-	if port != "" {
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return fmt.Errorf("%q has no valid port", clip(entry))
-		}
-	}
-	if isAddress(host) {
-		return nil
-	}
-	if len(host) > 253 || !domainPattern().MatchString(host) {
-		return fmt.Errorf("%q is not host:port, CIDR:port or *.domain:port", clip(entry))
-	}
-	return nil
-}
-
-// splitAllow returns the two halves of an entry of an allow-list; the port
-// is empty for all ports.
-func splitAllow(entry string) (host, port string) {
-	host, port, err := net.SplitHostPort(entry)
-	if err != nil {
-		return entry, ""
-	}
-	return host, port
-}
-
-// isAddress tells an address or a CIDR from a name.
-func isAddress(host string) bool {
-	_, _, err := net.ParseCIDR(host)
-	return err == nil || net.ParseIP(host) != nil
 }
 
 func validateReady(found *problems, r *sdk.Ready) {

@@ -112,7 +112,7 @@ func networkRequirements(n *sdk.Network) []Requirement {
 	}
 	for i, entry := range n.Allow {
 		need := Requirement{Path: fmt.Sprintf("network.allow[%d]", i), Feature: sdk.FeatureEgressDomain, Class: sdk.ClassBestEffort}
-		if host, _ := splitAllow(entry); isAddress(host) {
+		if allow, err := sdk.ParseAllow(entry); err == nil && allow.IsAddress() {
 			need.Feature = sdk.FeatureEgressCIDR
 		}
 		needs = append(needs, need)

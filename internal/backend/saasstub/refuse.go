@@ -9,8 +9,6 @@ package saasstub
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"path"
 	"strings"
 	"time"
@@ -71,23 +69,12 @@ func networkNeeds(network *sdk.Network) []need {
 	}
 	for i, entry := range n.Allow {
 		feature := sdk.FeatureEgressDomain
-		if isAddress(entry) {
+		if allow, err := sdk.ParseAllow(entry); err == nil && allow.IsAddress() {
 			feature = sdk.FeatureEgressCIDR
 		}
 		needs = append(needs, need{true, fmt.Sprintf("network.allow[%d]", i), feature})
 	}
 	return needs
-}
-
-// isAddress tells an address or a block of them from a name.
-func isAddress(entry string) bool {
-	host, _, err := net.SplitHostPort(entry)
-	if err != nil {
-		host = entry // without a port
-	}
-	_, notBlock := netip.ParsePrefix(host)
-	_, notOne := netip.ParseAddr(host)
-	return notBlock == nil || notOne == nil
 }
 
 // wall is how long a box may live at most, whatever it is extended to; zero is

@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-testing/compare"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -88,7 +87,7 @@ func accept(t *testing.T, w *world, steps ...resource.TestStep) {
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: map[string]func() (tfprotov6.ProviderServer, error){
 			"sandboxer": func() (tfprotov6.ProviderServer, error) {
-				return providerserver.NewProtocol6WithError(New(w.options()))()
+				return New(w.options()).Server(), nil
 			},
 		},
 		CheckDestroy: func(*terraform.State) error {

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
@@ -38,7 +37,7 @@ type (
 
 // world is what outlives a run of Terraform: time, the cloud, the disk.
 type world struct {
-	t            *testing.T
+	t            testing.TB
 	clock        *clock.Fake
 	cloud        *saasstub.Server
 	dir          string
@@ -49,7 +48,7 @@ type world struct {
 	budgets      lifecycle.Budgets
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	c := clock.NewFake(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	return &world{
@@ -73,7 +72,7 @@ func (w *world) options() Options {
 
 // run is one run of Terraform: one provider process.
 type run struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	server tfprotov6.ProviderServer
 	schema *tfprotov6.GetProviderSchemaResponse
@@ -99,10 +98,9 @@ func (w *world) start() *run {
 func (w *world) startWith(served *Provider) *run {
 	w.t.Helper()
 	w.t.Cleanup(func() { _ = served.Close(context.Background()) })
-	server, err := providerserver.NewProtocol6WithError(served)()
-	r := &run{t: w.t, ctx: context.Background(), server: server}
-	r.must(err)
-	r.schema, err = server.GetProviderSchema(r.ctx, &tfprotov6.GetProviderSchemaRequest{})
+	r := &run{t: w.t, ctx: context.Background(), server: served.Server()}
+	var err error
+	r.schema, err = r.server.GetProviderSchema(r.ctx, &tfprotov6.GetProviderSchemaRequest{})
 	r.must(err)
 	r.clean(r.schema.Diagnostics)
 	return r

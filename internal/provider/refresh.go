@@ -30,9 +30,10 @@ type refresher struct {
 // framework is everything that the framework's server answers. The plugin
 // library finds out by assertion what a server can do.
 type framework interface {
-	tfprotov6.ProviderServerWithListResource
-	tfprotov6.ProviderServerWithActions
-	tfprotov6.ProviderServerWithStateStores
+	tfprotov6.ProviderServer
+	tfprotov6.ListResourceServer
+	tfprotov6.ActionServer
+	tfprotov6.StateStoreServer
 }
 
 // Server returns the provider as Terraform's plugin protocol has it.

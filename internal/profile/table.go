@@ -175,7 +175,7 @@ func makeDocument() *node {
 				map[string]any{"const": 0}, map[string]any{"minimum": 0.01, "maximum": 4096},
 			}}}},
 			field{"memory", size("Memory").and("; on `local` about 40 MB of it are the runtime's own, and going over it ends the whole sandbox, which is then lost")},
-			field{"pids", node{is: kindInteger, description: "Processes and threads. Not on `local`.", rules: map[string]any{"minimum": 0, "maximum": 4 << 20}}},
+			field{"pids", node{is: kindInteger, description: "Processes and threads.", rules: map[string]any{"minimum": 0, "maximum": 4 << 20}}},
 			field{"disk", size("Space that the sandbox may write")},
 			field{"wall", duration("Longest life, whatever is extended")},
 		)},

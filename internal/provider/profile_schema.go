@@ -93,7 +93,7 @@ func profileArguments() map[string]schema.Attribute {
 		"limits": object("Bounds. What is set must be kept by the backend, or the profile is refused at plan.", map[string]schema.Attribute{
 			"cpus":   schema.Float64Attribute{Optional: true, MarkdownDescription: "Processors."},
 			"memory": textArgument("Memory, as a number with a unit: `512MiB`, `2GB`. On `local` about 40 MB of it are the runtime's own, and going over it ends the whole sandbox, which is then `lost`."),
-			"pids":   schema.Int64Attribute{Optional: true, MarkdownDescription: "Processes and threads. Not on `local`."},
+			"pids":   schema.Int64Attribute{Optional: true, MarkdownDescription: "Processes and threads."},
 			"disk":   textArgument("Writable disk, as a number with a unit."),
 			"wall":   textArgument("Upper bound on the life, whatever is extended, as a Go duration."),
 		}),

@@ -20,9 +20,9 @@ func staticCapabilities() sdk.Capabilities {
 	return sdk.Capabilities{
 		sdk.FeatureKernelIsolation:       enforced("gVisor: a kernel of its own in user space, in a user namespace without privilege, under seccomp"),
 		sdk.FeatureCPULimit:              machine("control groups, where this user may make them"),
-		sdk.FeatureMemoryLimit:           machine("control groups, where this user may make them; exceeding it ends the whole sandbox, and about 40 MB are the runtime's own"),
-		sdk.FeaturePidsLimit:             unsupported("gVisor has no bound on the number of processes inside"),
-		sdk.FeatureDiskLimit:             enforced("size of the writable layer; files on tmpfs count as memory"),
+		sdk.FeatureMemoryLimit:           machine("control groups, where this user may make them, else measured each second; exceeding it ends the whole sandbox"),
+		sdk.FeaturePidsLimit:             machine("a group of the sandbox's own kernel; see the machine"),
+		sdk.FeatureDiskLimit:             enforced("size of the writable layer, and the same for each tmpfs, whose files count as memory"),
 		sdk.FeatureEgressNone:            enforced("no interface but loopback in the sandbox's own network stack"),
 		sdk.FeatureEgressDeny:            enforced("everything is denied; an allow-list is unsupported"),
 		sdk.FeatureEgressCIDR:            unsupported("no allow-list yet"),

@@ -13,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/cgroup"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
@@ -182,7 +183,7 @@ func (e *Extension) abandon(r record.Record) error {
 
 // launch starts the supervisor.
 func (e *Extension) launch(ctx context.Context, dir string, lock *os.File, p *plan) error {
-	if err := p.makeCgroups(); err != nil {
+	if err := p.groups.Make(p.config.ID, p.hard); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
 	if err := failpoint.Hit(createGrouped); err != nil {
@@ -195,7 +196,7 @@ func (e *Extension) launch(ctx context.Context, dir string, lock *os.File, p *pl
 	ctx, cancel := context.WithTimeout(ctx, bootDeadline)
 	defer cancel()
 	return supervisor.Start(ctx, config, supervisor.Launch{
-		Lock: lock, Snapshot: p.snapshotDir, Listeners: p.listeners, UID: e.store.uid(), Join: joinCgroups(p.cgroups),
+		Lock: lock, Snapshot: p.snapshotDir, Listeners: p.listeners, UID: e.store.uid(), Join: cgroup.Join(p.cgroups),
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/cgroup"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
@@ -102,8 +103,8 @@ func (e *Extension) finish(ctx context.Context, r record.Record, dir string) (sd
 	if err := failpoint.Hit(destroyKilled); err != nil {
 		return result, err
 	}
-	for _, group := range findCgroups().of(r.ID, r.Cgroups) {
-		if err := removeCgroup(ctx, group); err != nil {
+	for _, group := range cgroup.Find().Of(r.ID, r.Cgroups) {
+		if err := cgroup.Remove(ctx, group); err != nil {
 			result.Leftovers = append(result.Leftovers, "cgroup "+group+": "+err.Error())
 			return result, fmt.Errorf("%s: remove control group: %w", named(r.ID), err)
 		}

@@ -66,9 +66,11 @@ func (e *Extension) Exec(ctx context.Context, opts sdk.ExecOptions) (sdk.ExecRes
 		}
 		return sdk.ExecResult{ExitCode: exitNotExecutable}, nil
 	}
-	if err == nil && result.ExitCode == runsc.FailureCode && exhausted(r) != "" {
-		// What the runtime says when the sandbox was killed under the command.
-		err = supervisor.ErrNotRunning
+	if err == nil && result.ExitCode == runsc.FailureCode {
+		if again, readErr := record.Read(dir, r.ID); readErr == nil && exceeded(again) != "" {
+			// What the runtime says when the sandbox was killed under the command.
+			err = supervisor.ErrNotRunning
+		}
 	}
 	return result, e.callError(r.ID, dir, "exec", err)
 }
@@ -103,8 +105,8 @@ func (e *Extension) callError(id, dir, what string, err error) error {
 		return err
 	}
 	if r, readErr := record.Read(dir, id); readErr == nil {
-		if memory := exhausted(r); memory != "" {
-			return &sdk.Error{Kind: sdk.ErrConflict, Lease: &r.Lease, Message: fmt.Sprintf("%s: %s: %s", named(id), what, memory),
+		if limit := exceeded(r); limit != "" {
+			return &sdk.Error{Kind: sdk.ErrConflict, Lease: &r.Lease, Message: fmt.Sprintf("%s: %s: %s", named(id), what, limit),
 				Advice: "destroy it and create another with more"}
 		}
 	}

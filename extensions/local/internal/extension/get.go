@@ -105,8 +105,8 @@ func endpoints(r record.Record) map[string]string {
 func (e *Extension) status(r record.Record, dir string) (sdk.Status, string) {
 	status, reason := e.derive(r, dir)
 	if status == sdk.StatusLost {
-		if memory := exhausted(r); memory != "" {
-			reason = memory
+		if limit := exceeded(r); limit != "" {
+			reason = limit
 		}
 	}
 	return status, reason
@@ -122,7 +122,7 @@ func (e *Extension) derive(r record.Record, dir string) (sdk.Status, string) {
 		return sdk.StatusDestroying, "claimed by " + r.Lease.ClaimHolder
 	}
 	if expired {
-		return sdk.StatusExpired, "the deadline passed"
+		return sdk.StatusExpired, r.Overdue()
 	}
 	if record.SupervisorAlive(dir) {
 		return r.Status, r.Reason

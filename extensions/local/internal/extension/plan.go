@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/cgroup"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/initproc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
@@ -40,9 +41,8 @@ type plan struct {
 	hostPorts   []int
 	listeners   []*os.File
 	cgroups     []string
-	groups      cgroups
-	memory      int64
-	cpus        float64
+	groups      cgroup.Groups
+	hard        cgroup.Limits // what the groups hold
 	snapshotID  string
 	snapshotDir *os.File
 }
@@ -281,7 +281,7 @@ func (p *plan) process(opts sdk.CreateOptions, source source) error {
 	env := baseEnv(record.Record{Profile: profile, Env: opts.Env, ImageEnv: p.imageEnv, Home: p.home, Secrets: secrets})
 	p.config.Process = supervisor.Process{
 		Env: envList(env), Workdir: workdir, UID: user.UID, GID: user.GID, Groups: user.Groups,
-		Init: []string{initproc.Path},
+		Init: []string{initproc.Path}, Group: p.config.Process.Group,
 	}
 	if len(profile.Command) > 0 {
 		message := fmt.Sprintf("sandboxer: %s: command not found or not executable\n", profile.Command[0])

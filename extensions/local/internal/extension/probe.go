@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -22,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/cgroup"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
@@ -51,6 +53,8 @@ func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeRes
 	want := verdict{Boot: record.BootID(), Program: digest, UID: os.Geteuid()}
 	path := e.store.path("probe.json")
 	if kept, err := readVerdict(path); err == nil && kept.Boot == want.Boot && kept.Boot != "" && kept.Program == want.Program && kept.UID == want.UID && kept.Result.Usable {
+		// Groups may have been delegated, or taken away, since.
+		maps.Copy(kept.Result.Capabilities, limitGuarantees(cgroup.Find().Proven()))
 		return kept.Result, nil
 	}
 	want.Result = e.tryBoot(ctx)
@@ -143,15 +147,8 @@ func inContainer() bool {
 // capabilities is the document for this machine.
 func (e *Extension) capabilities(usable bool) sdk.Capabilities {
 	c := staticCapabilities()
-	groups := findCgroups()
-	for feature, controller := range map[sdk.Feature]string{sdk.FeatureCPULimit: "cpu", sdk.FeatureMemoryLimit: "memory"} {
-		if usable && groups.can(controller) {
-			c[feature] = sdk.Guarantee{Class: sdk.ClassEnforced, Reason: "control group (" + groups.version() + ")"}
-		} else {
-			c[feature] = sdk.Guarantee{Class: sdk.ClassUnsupported, Reason: "this user can't make control groups here"}
-		}
-	}
 	if usable {
+		maps.Copy(c, limitGuarantees(cgroup.Find().Proven()))
 		c[sdk.FeatureHostRoot] = sdk.Guarantee{Class: sdk.ClassEnforced, Reason: "this machine's programs and libraries, by allow-list"}
 	}
 	return c
@@ -162,7 +159,7 @@ func details() []sdk.Detail {
 		{Name: "gvisor", Value: runsc.Version()},
 		{Name: "arch", Value: runtime.GOARCH},
 		{Name: "user", Value: fmt.Sprint(os.Geteuid())},
-		{Name: "cgroups", Value: findCgroups().version()},
+		{Name: "cgroups", Value: cgroup.Find().Version()},
 	}
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err == nil {

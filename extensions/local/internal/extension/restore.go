@@ -74,6 +74,9 @@ func (o *origin) apply(p *plan) (err error) {
 	if p.config.Network != m.Network {
 		return sdk.Invalid("network.egress", "memory snapshot %s has network %q and the profile asks for %q: a network can't change under running processes", m.ID, m.Network, p.config.Network)
 	}
+	if p.config.Pids > 0 && m.Process.Group == "" {
+		return sdk.Unsupported("limits.pids", "memory snapshot %s was made of a sandbox without a limit of processes, and can't be given one", m.ID)
+	}
 	// Main process and spec are the source's: the runtime refuses others, and
 	// the process runs already.
 	p.config.Process = m.Process

@@ -54,6 +54,7 @@ type Record struct {
 	CreatedAt  time.Time         `json:"created_at"`
 	Status     sdk.Status        `json:"status"`
 	Reason     string            `json:"reason,omitempty"`
+	Exceeded   string            `json:"exceeded,omitempty"` // the limit that ended it, where the supervisor did
 	Env        map[string]string `json:"env,omitempty"`
 	Secrets    []string          `json:"secrets,omitempty"` // names only
 	Ports      []Port            `json:"ports,omitempty"`
@@ -67,6 +68,18 @@ type Record struct {
 	Program    string            `json:"program"` // digest of the binary that drives it
 	GVisor     string            `json:"gvisor"`
 	Supervisor Process           `json:"supervisor"`
+}
+
+// Overdue says what the passed deadline was: the lease's own, or the limit of
+// the profile that no extend goes beyond.
+func (r Record) Overdue() string {
+	at := " at " + r.Lease.ExpiresAt.UTC().Format(time.RFC3339)
+	if l := r.Profile.Limits; l != nil && l.Wall != "" {
+		if wall, err := time.ParseDuration(l.Wall); err == nil && !r.Lease.ExpiresAt.Before(r.CreatedAt.Add(wall)) {
+			return "limits.wall of " + l.Wall + " reached" + at
+		}
+	}
+	return "the deadline passed" + at
 }
 
 // Port is one published port.

@@ -39,6 +39,7 @@ func Main() {
 		new(cmd.Run):          "",
 		new(cmd.Tar):          "",
 		new(cmd.Wait):         "",
+		new(cmd.WriteControl): "",
 		new(cmd.Gofer):        "internal",
 		new(sentrycmd.Boot):   "internal",
 		new(sentrycmd.Umount): "internal",

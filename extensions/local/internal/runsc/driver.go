@@ -74,6 +74,7 @@ type Driver struct {
 	Sidecars string // directory of the sidecar names
 	Network  string // none, sandbox or host
 	Overlay  string // value of --overlay2
+	Cgroup   bool   // the sandbox has a control group of its own kernel
 }
 
 // Command returns a runsc process that is not started yet. Its environment
@@ -90,6 +91,10 @@ func (d *Driver) Command(ctx context.Context, args ...string) *exec.Cmd {
 	}
 	if d.Overlay != "" {
 		global = append(global, "--overlay2="+d.Overlay)
+	}
+	if d.Cgroup {
+		// Version 2, because with version 1 what exec starts is in no group.
+		global = append(global, "--in-sandbox-cgroup=v2")
 	}
 	if d.DebugLog != "" {
 		global = append(global, "--debug-log="+d.DebugLog+"/%COMMAND%.log")

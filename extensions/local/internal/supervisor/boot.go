@@ -38,6 +38,7 @@ func (s *supervisor) boot(ctx context.Context) error {
 		Sidecars: rootfs.PrivateProgram,
 		Network:  s.config.Network,
 		Overlay:  "root:dir=" + rootfs.PrivateSandbox,
+		Cgroup:   s.config.Process.Group != "",
 	}
 	if s.config.Disk > 0 {
 		s.runsc.Overlay += ",size=" + strconv.FormatInt(s.config.Disk, 10)
@@ -98,6 +99,12 @@ func (s *supervisor) boot(ctx context.Context) error {
 
 // prepare puts files in place and opens the gate for the command.
 func (s *supervisor) prepare(ctx context.Context) error {
+	if s.config.Process.Group != "" {
+		// Also without a limit: the bound of a snapshot's source is in there.
+		if err := s.boundPids(ctx, 0); err != nil {
+			return fmt.Errorf("bound the number of processes: %w", err)
+		}
+	}
 	if len(s.config.Files) > 0 {
 		list, err := json.Marshal(s.config.Files)
 		if err != nil {
@@ -116,6 +123,8 @@ func (s *supervisor) prepare(ctx context.Context) error {
 func (s *supervisor) helper(ctx context.Context, deadline time.Duration, stdin *bytes.Reader, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
+	leave := s.enterHelper(ctx)
+	defer leave()
 	call := s.newCall()
 	defer call.remove()
 	process := ociProcess{

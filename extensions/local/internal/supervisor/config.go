@@ -38,14 +38,18 @@ type Config struct {
 	Scratch string // directory to mount the private root on
 	Image   string // path of the image file; empty is the host's own root
 
-	Network  string // of runsc: none, sandbox, host
-	Disk     int64  // bound of the writable layer in bytes; 0 is none
-	Process  Process
-	Files    []guest.File // placed before the command starts
-	Ports    []int        // guest ports, one listener each
-	Start    Origin
-	OwnNet   bool // the supervisor was started in a network namespace of its own
-	Deadline time.Duration
+	Network string // of runsc: none, sandbox, host
+	Disk    int64  // bound of the writable layer in bytes; 0 is none
+	Pids    int64  // bound of processes and threads; 0 is none
+	// SoftMemory is a bound in bytes that is measured, because nothing on this
+	// machine enforces it; 0 is none.
+	SoftMemory int64
+	Process    Process
+	Files      []guest.File // placed before the command starts
+	Ports      []int        // guest ports, one listener each
+	Start      Origin
+	OwnNet     bool // the supervisor was started in a network namespace of its own
+	Deadline   time.Duration
 }
 
 // Process is the sandbox's main process.
@@ -56,6 +60,9 @@ type Process struct {
 	UID     uint32
 	GID     uint32
 	Groups  []uint32
+	// Group names the control group that it is in, in the sandbox's own kernel;
+	// empty where there is none. It keeps its name in a restored sandbox.
+	Group string
 }
 
 // Origin says how the sandbox begins.

@@ -93,6 +93,6 @@ func expire(r *record.Record, now time.Time) error {
 	}
 	r.Lease = lease
 	r.Status = sdk.StatusExpired
-	r.Reason = "the deadline passed at " + r.Lease.ExpiresAt.UTC().Format(time.RFC3339)
+	r.Reason = r.Overdue()
 	return nil
 }

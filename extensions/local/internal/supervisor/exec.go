@@ -81,6 +81,8 @@ func (s *supervisor) exec(ctx context.Context, r execRequest, files [3]*os.File)
 
 // execHelper runs one of our own helpers with a client's streams.
 func (s *supervisor) execHelper(ctx context.Context, args []string, files [3]*os.File) (answer, error) {
+	leave := s.enterHelper(ctx)
+	defer leave()
 	process := ociProcess{
 		Args: append([]string{guest.Argv0}, args...), Cwd: "/", Env: []string{"PATH=" + defaultPath},
 		Capabilities: allCapabilities(),

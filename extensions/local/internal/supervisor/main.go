@@ -42,6 +42,8 @@ type supervisor struct {
 	pid       int      // of the sandbox process
 	ended     chan struct{}
 	poke      chan struct{} // the record may have changed
+	over      chan string   // a limit was exceeded: the reason
+	helpers   helperRoom
 	socket    *net.UnixListener
 	deadline  time.Time // as read last; only the loop of serve uses it
 
@@ -135,6 +137,7 @@ func start() (*supervisor, error) {
 		config: config,
 		ended:  make(chan struct{}),
 		poke:   make(chan struct{}, 1),
+		over:   make(chan string),
 	}
 	next := uintptr(fdExtra)
 	if config.Start.Snapshot() {
@@ -265,6 +268,7 @@ func (s *supervisor) watch() {
 // serve runs until the deadline, the end of the sandbox, or a kill.
 func (s *supervisor) serve() {
 	go s.accept()
+	go s.measure()
 	for i, listener := range s.listeners {
 		go s.forward(listener, s.config.Ports[i])
 	}
@@ -278,6 +282,10 @@ func (s *supervisor) serve() {
 		case <-s.ended:
 			timer.Stop()
 			s.recordEnd()
+			return
+		case reason := <-s.over:
+			timer.Stop()
+			s.recordExceeded(reason)
 			return
 		case <-s.poke:
 		case <-timer.C:

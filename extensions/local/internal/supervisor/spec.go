@@ -8,6 +8,8 @@ package supervisor
 // The OCI spec, as much of it as we use.
 
 import (
+	"strconv"
+
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
 )
 
@@ -87,6 +89,15 @@ func allCapabilities() *ociCapabilities {
 	return &ociCapabilities{Bounding: set, Effective: set, Permitted: set}
 }
 
+// tmpfs returns the options of a tmpfs. One that is not bounded would be a way
+// round the bound of the writable layer.
+func (s *supervisor) tmpfs(options ...string) []string {
+	if s.config.Disk > 0 {
+		options = append(options, "size="+strconv.FormatInt(s.config.Disk, 10))
+	}
+	return options
+}
+
 // spec describes the sandbox. /tmp gets no mount of its own, and runsc is
 // told so, because a file system of its own would be missing in a snapshot.
 func (s *supervisor) spec() ociSpec {
@@ -104,11 +115,14 @@ func (s *supervisor) spec() ociSpec {
 			{"/proc", "proc", "proc", []string{"nosuid", "noexec", "nodev"}},
 			{"/dev", "tmpfs", "tmpfs", []string{"nosuid", "mode=755"}},
 			{"/dev/pts", "devpts", "devpts", []string{"nosuid", "noexec"}},
-			{"/dev/shm", "tmpfs", "shm", []string{"nosuid", "nodev", "mode=1777"}},
+			{"/dev/shm", "tmpfs", "shm", s.tmpfs("nosuid", "nodev", "mode=1777")},
 			{"/sys", "sysfs", "sysfs", []string{"nosuid", "noexec", "nodev", "ro"}},
-			{"/run/secrets", "tmpfs", "tmpfs", []string{"nosuid", "nodev", "noexec", "mode=755"}},
+			{"/run/secrets", "tmpfs", "tmpfs", s.tmpfs("nosuid", "nodev", "noexec", "mode=755")},
 		},
 		Linux: ociLinux{Namespaces: []ociNamespace{{Type: "pid"}, {Type: "ipc"}, {Type: "uts"}, {Type: "mount"}}},
+	}
+	if s.config.Process.Group != "" {
+		spec.Mounts = append(spec.Mounts, ociMount{"/sys/fs/cgroup", "cgroup", "cgroup", []string{"nosuid", "noexec", "nodev", "ro"}})
 	}
 	if s.config.OwnNet {
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, ociNamespace{Type: "network", Path: "/proc/self/ns/net"})

@@ -35,7 +35,7 @@ func closed(change func(*Receipt)) *Receipt {
 	return r
 }
 
-func newKey(t *testing.T) (ed25519.PublicKey, ed25519.PrivateKey) {
+func newKey(t testing.TB) (ed25519.PublicKey, ed25519.PrivateKey) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -45,7 +45,7 @@ func newKey(t *testing.T) (ed25519.PublicKey, ed25519.PrivateKey) {
 }
 
 // seal signs anything, as a foreign signer would.
-func seal(t *testing.T, payloadType string, payload []byte, key ed25519.PrivateKey) []byte {
+func seal(t testing.TB, payloadType string, payload []byte, key ed25519.PrivateKey) []byte {
 	t.Helper()
 	sealed, err := json.Marshal(envelope{PayloadType: payloadType, Payload: base64.StdEncoding.EncodeToString(payload), Signatures: []signature{
 		{Sig: base64.StdEncoding.EncodeToString(ed25519.Sign(key, pae(payloadType, payload)))},
@@ -141,6 +141,41 @@ func TestVerifyRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzVerify holds the reader of receipts to its contract: it believes no
+// envelope that nobody signed, and of a signed statement only one that agrees
+// with itself.
+func FuzzVerify(f *testing.F) {
+	public, private := newKey(f)
+	good, err := Sign(closed(nil).Statement(), private)
+	if err != nil {
+		f.Fatal(err)
+	}
+	payload, err := json.Marshal(closed(nil).Statement())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good, false)
+	f.Add(payload, true)
+	f.Add([]byte(`{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{"sig":""}]}`), false)
+	f.Add([]byte(`{"_type":"https://in-toto.io/Statement/v1","predicate":{"empty":true}}`), true)
+	f.Fuzz(func(t *testing.T, content []byte, signed bool) {
+		if signed {
+			// Without this the fuzzer would never get past the signature.
+			content = seal(t, PayloadType, content, private)
+		}
+		statement, signer, err := Verify(content, public)
+		if err != nil {
+			return
+		}
+		if signer != KeyID(public) || statement.Predicate.Empty != statement.Predicate.empty() {
+			t.Errorf("%q was believed: %+v", content, statement)
+		}
+		if _, err := Sign(statement, private); err != nil {
+			t.Errorf("%q was believed and can't be signed: %s", content, err)
+		}
+	})
 }
 
 func TestNeverEmpty(t *testing.T) {

@@ -281,3 +281,43 @@ func TestProfileJSONHasOneNamePerField(t *testing.T) {
 		}
 	}
 }
+
+// FuzzUnits holds the readers of durations and sizes to their contract: what
+// they accept is more than zero, and what they refuse is named within bounds.
+func FuzzUnits(f *testing.F) {
+	for _, seed := range []string{"45m", "1h30m", "-1s", "9223372036854775807ns", "512MiB", "2GB", "0.1KiB", "1e400B", "NaNB", "InfTiB", "0x1p-2GiB", " 1 GiB", "9007199254740993TB"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		d, err := ParseDuration(text)
+		if err == nil && d <= 0 || err != nil && len(err.Error()) > 400 {
+			t.Errorf("%q: %s, %v", text, d, err)
+		}
+		size, err := ParseSize(text)
+		if err == nil && size <= 0 || err != nil && len(err.Error()) > 400 {
+			t.Errorf("%q: %d, %v", text, size, err)
+		}
+	})
+}
+
+// FuzzLabels holds the check of labels to its contract: labels that it
+// accepts survive the way through a backend's own labels.
+func FuzzLabels(f *testing.F) {
+	f.Add("suite", "checkout")
+	f.Add("", "")
+	f.Add("sandboxer.dev/id", "sbx-00000000000000000000")
+	f.Add("a=b", "c\nd")
+	f.Add("\xff", "\x00")
+	f.Add("é", strings.Repeat("x", 5000))
+	f.Fuzz(func(t *testing.T, key, value string) {
+		labels := map[string]string{key: value}
+		if len(ValidateLabels("labels", labels)) > 0 {
+			return
+		}
+		identity := sdk.Identity{ID: "sbx-00000000000000000000", Fleet: "f", Incarnation: 1, CreatedAt: time.Unix(0, 0).UTC(), Labels: labels}
+		back, ok, err := sdk.IdentityFromLabels(identity.ToLabels())
+		if !ok || err != nil || back.Labels[key] != value || len(back.Labels) != 1 {
+			t.Errorf("%q=%q came back as %q, %v", key, value, back.Labels, err)
+		}
+	})
+}

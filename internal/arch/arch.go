@@ -91,6 +91,7 @@ var rules = []rule{
 
 	// Not part of any binary that is shipped.
 	{"internal/arch", nil},
+	{"internal/crash", nil},
 	{"tools/...", []string{"sdk/...", "internal/...", "extensions/..."}},
 	{"examples/...", []string{"sdk/..."}},
 }

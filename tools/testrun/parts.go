@@ -81,6 +81,12 @@ func parts() []part {
 			run:     acceptance("tofu", "registry.opentofu.org"),
 		},
 		{
+			name:    "crash",
+			what:    "the crash suite: real signals at named points; 50 of each kind and verb with " + fullSize + "=1",
+			prepare: []func(context.Context, *runner) error{installed},
+			run:     crash,
+		},
+		{
 			name:    "archives",
 			what:    "release archives, built and looked into: one platform of each kind, all with " + fullSize + "=1",
 			prepare: nil,
@@ -227,6 +233,15 @@ func command(name string, args ...string) func(context.Context, *runner) (tally,
 
 // fullSize is the environment variable that asks for everything at full size.
 const fullSize = "SANDBOXER_TEST_FULL"
+
+// crash runs the crash suite, which builds programs of its own.
+func crash(ctx context.Context, r *runner) (tally, string) {
+	args := []string{"-tags", "failpoints", "./internal/crash"}
+	if os.Getenv(fullSize) != "" {
+		args = append([]string{"-timeout=0"}, args...)
+	}
+	return goTest(".", []string{"TF_ACC_TERRAFORM_PATH=" + r.clis["terraform"]}, args...)(ctx, r)
+}
 
 func archives(ctx context.Context, r *runner) (tally, string) {
 	args := []string{"run", "./tools/archives", "-check"}

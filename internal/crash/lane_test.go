@@ -90,9 +90,8 @@ type foreign struct {
 
 func newLane(t *testing.T, bin, terraform string) *lane {
 	t.Helper()
-	// Not below /tmp, which a supervisor covers before it begins; and short,
-	// for a socket.
-	root, err := os.MkdirTemp("/var/tmp", "sbxcrash-")
+	// Not below /tmp, which a supervisor covers before it begins.
+	root, err := os.MkdirTemp("/var/tmp", "sbxcrash-") //nolint:usetesting // the path of a socket is short, and this one is open to a supervisor
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ package failpoint
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -36,7 +37,7 @@ func Hit(p Point) error {
 	if !suite.dialled {
 		suite.dialled = true
 		if path := os.Getenv(SocketKey); path != "" {
-			conn, err := net.Dial("unix", path)
+			conn, err := new(net.Dialer).DialContext(context.Background(), "unix", path)
 			if err != nil {
 				panic("failpoint: " + err.Error())
 			}

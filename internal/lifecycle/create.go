@@ -52,10 +52,13 @@ func (m *Manager) Create(ctx context.Context, opts CreateOptions) (Sandbox, erro
 	if opts.Created != nil {
 		opts.Created(viewBackend(plan.backend, made, &at.record))
 	}
-	if err := m.bringUp(ctx, at, plan); err != nil {
+	ready, err := m.bringUp(ctx, at, plan)
+	if err != nil {
 		return m.undo(ctx, at, opts, "it did not become ready", err)
 	}
-	return m.Get(ctx, plan.id, GetOptions{Backend: plan.backend})
+	// What was seen last is the answer: a call that could fail now, of a
+	// caller who was interrupted, would leave a sandbox that nobody is told of.
+	return ready, nil
 }
 
 // createPlan is everything that is decided before the intent.

@@ -32,36 +32,39 @@ const (
 	logLines = 20
 )
 
-// bringUp waits until the sandbox runs, runs the setup steps, and waits for
-// the readiness check.
-func (m *Manager) bringUp(ctx context.Context, at place, plan createPlan) error {
+// bringUp waits until the sandbox runs, runs the setup steps, waits for the
+// readiness check, and returns the sandbox as it then is.
+func (m *Manager) bringUp(ctx context.Context, at place, plan createPlan) (Sandbox, error) {
 	ext, err := m.open(ctx, at.backend)
 	if err != nil {
-		return err
+		return Sandbox{}, err
 	}
 	budget := m.readyBudget(plan.profile)
 	starting, cancel := context.WithTimeout(ctx, budget)
 	running, err := m.awaitRunning(starting, at)
 	cancel()
 	if err != nil {
-		return m.withLogs(ctx, ext, at, budgetError(ctx, err, "it did not start", budget))
+		return Sandbox{}, m.withLogs(ctx, ext, at, budgetError(ctx, err, "it did not start", budget))
 	}
 	if plan.setup && len(plan.profile.Setup) > 0 {
 		setting, cancel := context.WithTimeout(ctx, m.settings.Budgets.Setup)
 		err := m.setup(setting, ext, at, plan.profile.Setup)
 		cancel()
 		if err != nil {
-			return budgetError(ctx, err, "setup did not end", m.settings.Budgets.Setup)
+			return Sandbox{}, budgetError(ctx, err, "setup did not end", m.settings.Budgets.Setup)
 		}
 	}
 	if plan.profile.Ready != nil {
 		running.Profile = plan.profile
 		if err := m.awaitReadiness(ctx, ext, at, running); err != nil {
-			return err
+			return Sandbox{}, err
 		}
 	}
-	_, err = m.append(ctx, at.id, ledger.Event{Type: ledger.Ready})
-	return err
+	known, err := m.append(ctx, at.id, ledger.Event{Type: ledger.Ready})
+	if err != nil {
+		return Sandbox{}, err
+	}
+	return viewBackend(at.backend, running, &known.record), nil
 }
 
 // budgetError tells the end of a step's own budget from the end of the

@@ -44,7 +44,7 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeatureIdempotentCreate:      enforced("an id is a directory's name, taken by an atomic rename"),
 		sdk.FeatureListComplete:          enforced("one directory holds every record"),
 		sdk.FeatureFilesystemSnapshot:    enforced("the writable layer as a tar"),
-		sdk.FeatureMemorySnapshot:        {Class: sdk.ClassBestEffort, Reason: "processes started by exec are not in it; same gVisor version, processor and host only"},
+		sdk.FeatureMemorySnapshot:        {Class: sdk.ClassBestEffort, Reason: "whole, with what exec started; same gVisor version, processor and host only"},
 		sdk.FeatureSnapshotLeavesRunning: enforced("the source goes on"),
 		sdk.FeatureRestore:               enforced("into new ids"),
 		sdk.FeatureFork:                  enforced("as often as wanted"),

@@ -73,6 +73,10 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 		if ctx.Err() != nil {
 			return sdk.CreateResult{}, errors.Join(ctx.Err(), cleanup)
 		}
+		var attribute *supervisor.AttributeError
+		if errors.As(err, &attribute) {
+			return sdk.CreateResult{}, errors.Join(sdk.Invalid(attribute.Path, "%s could not be started: %s", named(r.ID), attribute.Message), cleanup)
+		}
 		return sdk.CreateResult{}, errors.Join(fmt.Errorf("%s could not be started: %w", named(r.ID), err), cleanup)
 	}
 	if r, err = record.Read(dir, opts.ID); err != nil {

@@ -52,6 +52,7 @@ func (e *Extension) Exec(ctx context.Context, opts sdk.ExecOptions) (sdk.ExecRes
 	err = streamed(opts.Stdin, opts.Stdout, opts.Stderr, func(streams [3]*os.File) error {
 		code, timedOut, err := supervisor.Exec(ctx, dir, supervisor.Command{
 			Args: opts.Command, Env: env, Workdir: opts.Workdir, User: opts.User, Timeout: opts.Timeout, Streams: streams,
+			Null: [3]bool{opts.Stdin == nil, opts.Stdout == nil, opts.Stderr == nil},
 		})
 		result = sdk.ExecResult{ExitCode: code, TimedOut: timedOut}
 		return err

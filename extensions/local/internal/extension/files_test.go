@@ -139,22 +139,3 @@ func TestLogs(t *testing.T) {
 		t.Errorf("follow did not end with the sandbox: %v", err)
 	}
 }
-
-func TestACommandThatDoesNotExistSaysSoInTheLog(t *testing.T) {
-	e := backend(t)
-	s := create(t, e, options(sdk.Profile{Name: "typo", Command: []string{"no-such-command"}}))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	read, write := io.Pipe()
-	go func() {
-		_, err := e.Logs(ctx, sdk.LogsOptions{Target: target(s.ID), Follow: true, Output: write})
-		write.CloseWithError(err)
-	}()
-	want := "sandboxer: no-such-command: command not found or not executable\n"
-	got := make([]byte, len(want))
-	if _, err := io.ReadFull(read, got); err != nil || string(got) != want {
-		t.Errorf("log %q, %v", got, err)
-	}
-	cancel()
-	go func() { _, _ = io.Copy(io.Discard, read) }()
-}

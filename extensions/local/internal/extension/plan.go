@@ -21,7 +21,6 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/cgroup"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
-	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/initproc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
@@ -281,30 +280,9 @@ func (p *plan) process(opts sdk.CreateOptions, source source) error {
 	env := baseEnv(record.Record{Profile: profile, Env: opts.Env, ImageEnv: p.imageEnv, Home: p.home, Secrets: secrets})
 	p.config.Process = supervisor.Process{
 		Env: envList(env), Workdir: workdir, UID: user.UID, GID: user.GID, Groups: user.Groups,
-		Init: []string{initproc.Path}, Group: p.config.Process.Group,
-	}
-	if len(profile.Command) > 0 {
-		message := fmt.Sprintf("sandboxer: %s: command not found or not executable\n", profile.Command[0])
-		p.config.Process.Init = initproc.Args(candidates(profile.Command[0], workdir, env["PATH"]), profile.Command, message)
+		Command: profile.Command, Group: p.config.Process.Group,
 	}
 	return nil
-}
-
-// candidates returns the paths that a command's name may mean.
-func candidates(name, workdir, search string) []string {
-	if path.IsAbs(name) {
-		return []string{name}
-	}
-	if strings.Contains(name, "/") {
-		return []string{path.Join(workdir, name)}
-	}
-	var paths []string
-	for _, dir := range strings.Split(search, ":") {
-		if path.IsAbs(dir) {
-			paths = append(paths, path.Join(dir, name))
-		}
-	}
-	return paths
 }
 
 // baseEnv is the environment that every process of a sandbox begins with:

@@ -120,10 +120,6 @@ func (e *Extension) write(ctx context.Context, opts sdk.SnapshotOptions, r recor
 	fail := func(err error) (snapshot.Manifest, error) {
 		return snapshot.Manifest{}, e.callError(r.ID, dir, string(opts.Kind)+" snapshot", err)
 	}
-	var lost []string
-	if opts.Kind == sdk.SnapshotMemory {
-		lost = e.strays(ctx, opts.Target)
-	}
 	to, err := os.Open(partial)
 	if err != nil {
 		return fail(err)
@@ -151,10 +147,12 @@ func (e *Extension) write(ctx context.Context, opts sdk.SnapshotOptions, r recor
 	m := snapshot.Manifest{
 		Format: snapshot.Format, ID: opts.SnapshotID, Kind: opts.Kind, SandboxID: r.ID, Identity: identity, Profile: r.Profile,
 		CreatedAt: e.now().UTC().Round(0), ExpiresAt: opts.ExpiresAt.UTC().Round(0), Event: opts.Event,
-		ContainsSecrets: opts.Kind == sdk.SnapshotMemory && len(r.Secrets) > 0, Lost: lost, Files: files,
+		ContainsSecrets: opts.Kind == sdk.SnapshotMemory && len(r.Secrets) > 0, Files: files,
 		Image: r.Image, ImageEnv: r.ImageEnv, Env: r.Env, Home: r.Home, Host: snapshot.ThisHost(),
 		Network: made.Network, Process: made.Process,
 	}
+	// What counts is what drives the sandbox, which may be older than we are.
+	m.Host.GVisor, m.Host.Init = r.GVisor, made.Init
 	if opts.Kind == sdk.SnapshotMemory {
 		m.Spec = made.Spec
 	}
@@ -162,19 +160,6 @@ func (e *Extension) write(ctx context.Context, opts sdk.SnapshotOptions, r recor
 		return fail(err)
 	}
 	return m, nil
-}
-
-// strays names what a memory snapshot will not hold: what was started by exec
-// is not of the main process's tree. It is a help for people, so a failure is
-// no reason to make no snapshot.
-func (e *Extension) strays(ctx context.Context, target sdk.Target) []string {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	var out limited
-	if err := e.helper(ctx, target, "list processes", nil, &out, "strays"); err != nil {
-		return nil
-	}
-	return strings.FieldsFunc(out.String(), func(r rune) bool { return r == '\n' })
 }
 
 // GetSnapshot implements [sdk.Snapshotter].

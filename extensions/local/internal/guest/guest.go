@@ -22,6 +22,10 @@ import (
 // Argv0 sends a start of this binary here.
 const Argv0 = "sandboxer-guest"
 
+// CourierName is what a courier is called in the sandbox's process table; see
+// package initproc.
+const CourierName = "sandboxer-exec"
+
 // File is one file to place.
 type File struct {
 	Path    string
@@ -57,8 +61,6 @@ func run(args []string) error {
 		return tarOut(os.Stdout, arg)
 	case "user":
 		return printUser(os.Stdout, arg)
-	case "strays":
-		return printStrays(os.Stdout)
 	case "kill":
 		mark := ""
 		if len(args) > 3 {

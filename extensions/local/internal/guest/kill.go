@@ -9,8 +9,8 @@ package guest
 
 import (
 	"fmt"
-	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,7 +53,6 @@ func killTree(arg, mark string) error {
 // process is one line of the process table.
 type process struct {
 	pid, parent, session int
-	name                 string
 }
 
 // processes reads the process table, without PID 1 and ourselves.
@@ -71,15 +70,15 @@ func processes() (list []process) {
 		}
 		// The name is in brackets and may hold anything.
 		text := string(data)
-		open, end := strings.Index(text, "("), strings.LastIndex(text, ")")
-		if open < 0 || end < open {
+		end := strings.LastIndex(text, ")")
+		if end < 0 {
 			continue
 		}
 		fields := strings.Fields(text[end+1:])
 		if len(fields) < 4 {
 			continue
 		}
-		p := process{pid: pid, name: text[open+1 : end]}
+		p := process{pid: pid}
 		p.parent, _ = strconv.Atoi(fields[1])
 		p.session, _ = strconv.Atoi(fields[3])
 		list = append(list, p)
@@ -108,46 +107,8 @@ func treeOf(root int, mark string, known map[int]bool) map[int]bool {
 // MarkVariable marks in the environment what a call to exec started.
 const MarkVariable = "SANDBOXER_EXEC"
 
-// marked reports whether a process carries a mark; an empty one is any.
+// marked reports whether a process carries a mark.
 func marked(pid int, mark string) bool {
 	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return false
-	}
-	for variable := range strings.SplitSeq(string(environ), "\x00") {
-		if value, ok := strings.CutPrefix(variable, MarkVariable+"="); ok {
-			return mark == "" || value == mark
-		}
-	}
-	return false
-}
-
-// printStrays names the processes that were not started by PID 1's tree: those
-// that a memory snapshot will not bring back.
-func printStrays(to io.Writer) error {
-	all := processes()
-	tree := map[int]bool{1: true}
-	for grown := true; grown; {
-		grown = false
-		for _, p := range all {
-			if !tree[p.pid] && tree[p.parent] {
-				tree[p.pid], grown = true, true
-			}
-		}
-	}
-	for _, p := range all {
-		if tree[p.pid] && !marked(p.pid, "") {
-			continue
-		}
-		name := strings.Map(func(r rune) rune {
-			if r < ' ' || r == 0x7f {
-				return '?'
-			}
-			return r
-		}, p.name)
-		if _, err := fmt.Fprintf(to, "%s (process %d)\n", name, p.pid); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err == nil && slices.Contains(strings.Split(string(environ), "\x00"), MarkVariable+"="+mark)
 }

@@ -327,7 +327,7 @@ func (t *tree) addOurs() error {
 			return err
 		}
 	}
-	return t.addFile(t.root, filepath.Base(initproc.Path), 0o755, initproc.Binary())
+	return t.addFile(t.root, filepath.Base(initproc.Path), 0o755, initproc.Init())
 }
 
 func (t *tree) addFile(dir *node, name string, perm uint32, content []byte) error {

@@ -3,15 +3,28 @@
 
 //go:build linux && (amd64 || arm64)
 
-// Package initproc makes the init that is PID 1 of every sandbox: a static
-// program of a few hundred bytes that works in any root filesystem, however
-// empty, and starts in no time.
+// Package initproc makes the init that is PID 1 of every sandbox, and the
+// courier that brings it work: static programs of a few kilobytes that work
+// in any root filesystem, however empty, and start in no time.
 //
-// It waits until its standard input ends (the gate: files, secrets and policy
-// are in place by then), starts the profile's command as a child, and then
-// sleeps for ever. So the sandbox stays usable after the command has ended,
-// orphans are reaped, and the command is part of PID 1's tree, the only one
-// that a memory snapshot keeps.
+// A memory snapshot keeps PID 1's tree and nothing else: what the runtime
+// itself started for an exec is killed in the restored copy. So everything is
+// started by the init. It waits until its standard input ends (the gate:
+// files, secrets and policy are in place by then), starts the main process
+// from the [Request] that it read there, and then takes one request after the
+// other from a socket, and gives each a shepherd: a child that does the
+// request's steps, waits for the command and reports its end.
+//
+// The runtime starts the courier, with an exec's streams and its request. The
+// courier makes pipes for the streams inside the sandbox, hands their ends
+// with the request to the init, and carries bytes and reports until the
+// command has ended. It is killed in a restored copy, and what it served then
+// sees the ends of its pipes, as it would if its client went away. Host
+// descriptors themselves are never handed over: in a restored copy they would
+// be dead ones, and the runtime dies of some uses of such.
+//
+// The init serves root alone. It runs with what root has in the sandbox, so
+// nobody gains anything by asking it.
 //
 // The code is Go assembly of this package, copied out of the running binary
 // behind an ELF header: no prebuilt blob, no second build step.
@@ -26,32 +39,55 @@ import (
 // Path is where the init lies in every root filesystem that we compose.
 const Path = "/.sandboxer-init"
 
-// Version changes with the code, because roots that hold the init are cached.
-const Version = "1"
+// Version changes with the code, because roots that hold the init are cached
+// and memory snapshots hold it as well.
+const Version = "2"
 
 const (
 	loadAddr   = 0x400000
 	headerSize = 64 + 56
-	// codeSize is more than the code needs; what follows it in our own text
-	// segment is never reached.
-	codeSize = 512
+	pageSize   = 4096
 )
 
-// code is the program; see the assembly files.
-func code() //nolint:unused // its body is assembly, and assembly takes its address
+// Flags of a segment.
+const (
+	executable = 1
+	writable   = 2
+	readable   = 4
+)
 
-// codeAddr returns the address of code.
-func codeAddr() unsafe.Pointer
+// initCode and courierCode are the programs; see init.h and courier.h.
+func initCode()    //nolint:unused // its body is assembly, and assembly takes its address
+func courierCode() //nolint:unused // as above
 
-// Binary returns the init as an ELF executable for this architecture.
-func Binary() []byte {
-	text := unsafe.Slice((*byte)(codeAddr()), codeSize)
+// initAddr returns the address of initCode.
+func initAddr() unsafe.Pointer
+
+// courierAddr returns the address of courierCode.
+func courierAddr() unsafe.Pointer
+
+// Init returns the init as an ELF executable for this architecture.
+func Init() []byte { return program(initAddr(), readable|executable) }
+
+// Courier returns the courier as an ELF executable for this architecture. It
+// writes to its page to make it its own: see courier.h.
+func Courier() []byte { return program(courierAddr(), readable|writable|executable) }
+
+// program puts an ELF header in front of code. Together they are one page.
+func program(code unsafe.Pointer, flags uint32) []byte {
+	// The code ends where another function begins.
+	size := uintptr(0)
+	for f := runtime.FuncForPC(uintptr(code)); runtime.FuncForPC(uintptr(code)+size) == f; {
+		size += 4
+	}
+	text := unsafe.Slice((*byte)(code), size)
 	machine := uint16(62) // EM_X86_64
 	if runtime.GOARCH == "arm64" {
 		machine = 183 // EM_AARCH64
 	}
 	le := binary.LittleEndian
-	b := make([]byte, headerSize, headerSize+codeSize)
+	total := headerSize + uint64(size)
+	b := make([]byte, headerSize, total)
 	copy(b, "\x7fELF\x02\x01\x01")
 	le.PutUint16(b[16:], 2) // ET_EXEC
 	le.PutUint16(b[18:], machine)
@@ -62,22 +98,11 @@ func Binary() []byte {
 	le.PutUint16(b[54:], 56)
 	le.PutUint16(b[56:], 1)
 	le.PutUint32(b[64:], 1) // PT_LOAD
-	le.PutUint32(b[68:], 5) // R+X
+	le.PutUint32(b[68:], flags)
 	le.PutUint64(b[80:], loadAddr)
 	le.PutUint64(b[88:], loadAddr)
-	le.PutUint64(b[96:], headerSize+codeSize)
-	le.PutUint64(b[104:], headerSize+codeSize)
-	le.PutUint64(b[112:], 4096)
+	le.PutUint64(b[96:], total)
+	le.PutUint64(b[104:], total)
+	le.PutUint64(b[112:], pageSize)
 	return append(b, text...)
-}
-
-// Args returns the init's argument vector. The init tries the candidates in
-// order; on failure it writes message to standard error.
-func Args(candidates, command []string, message string) []string {
-	if len(command) == 0 {
-		return []string{Path}
-	}
-	args := append([]string{Path, message}, candidates...)
-	args = append(args, "")
-	return append(args, command...)
 }

@@ -94,7 +94,7 @@ func ComposeHost(host, target string) error {
 		return err
 	}
 	path := filepath.Join(target, initproc.Path)
-	if err := os.WriteFile(path, initproc.Binary(), 0o755); err != nil {
+	if err := os.WriteFile(path, initproc.Init(), 0o755); err != nil {
 		return err
 	}
 	return os.Chmod(path, 0o755)

@@ -121,6 +121,9 @@ func (d *Driver) Explain(ctx context.Context, verb string, err error, output []b
 	if err == nil {
 		return nil
 	}
+	if i := bytes.Index(output, []byte("\ngoroutine ")); i >= 0 {
+		output = output[:i] // what comes before the stacks says why
+	}
 	why := strings.TrimSpace(tail(output, 1024))
 	if why == "" {
 		why = d.LastErrors()

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/initproc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
@@ -26,6 +27,7 @@ import (
 // Host is what matters about the machine that a snapshot was made on.
 type Host struct {
 	GVisor   string   `json:"gvisor"`
+	Init     string   `json:"init"`
 	Arch     string   `json:"arch"`
 	CPU      []string `json:"cpu"`      // features
 	System   string   `json:"system"`   // name and version of the distribution
@@ -34,7 +36,7 @@ type Host struct {
 
 // ThisHost describes this machine.
 func ThisHost() Host {
-	return Host{GVisor: runsc.Version(), Arch: runtime.GOARCH, CPU: cpuFeatures(), System: system(), Packages: packages()}
+	return Host{GVisor: runsc.Version(), Init: initproc.Version, Arch: runtime.GOARCH, CPU: cpuFeatures(), System: system(), Packages: packages()}
 }
 
 // Differences names what stands in the way of a restore here.
@@ -48,6 +50,7 @@ func (m Manifest) Differences(here Host) []string {
 	differ("architecture", m.Host.Arch, here.Arch)
 	if m.Kind == sdk.SnapshotMemory {
 		differ("gVisor", m.Host.GVisor, here.GVisor)
+		differ("the sandbox's init", m.Host.Init, here.Init)
 		var missing []string
 		for _, f := range m.Host.CPU {
 			if !slices.Contains(here.CPU, f) {

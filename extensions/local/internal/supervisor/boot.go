@@ -64,6 +64,12 @@ func (s *supervisor) boot(ctx context.Context) error {
 		return err
 	}
 	defer output.Close()
+	reports, report, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer report.Close()
+	s.reports = reports
 
 	verb := "run"
 	if s.config.Start.Memory {
@@ -78,8 +84,9 @@ func (s *supervisor) boot(ctx context.Context) error {
 		cmd.ExtraFiles = []*os.File{s.snapshot}
 	}
 	// The sandbox inherits these, so they are pipes of ours and nothing that
-	// anybody waits for.
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = gate, output, output
+	// anybody waits for. The init reports about the main process on the third;
+	// the process itself has its output twice.
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = gate, output, report
 	if err := s.runsc.Explain(ctx, verb, cmd.Run(), nil); err != nil {
 		if log := s.runsc.BootLog(); log != "" {
 			err = fmt.Errorf("%w\nend of the boot log:\n%s", err, log)
@@ -97,7 +104,7 @@ func (s *supervisor) boot(ctx context.Context) error {
 	return nil
 }
 
-// prepare puts files in place and opens the gate for the command.
+// prepare puts files in place and opens the gate for the main process.
 func (s *supervisor) prepare(ctx context.Context) error {
 	if s.config.Process.Group != "" {
 		// Also without a limit: the bound of a snapshot's source is in there.
@@ -116,15 +123,19 @@ func (s *supervisor) prepare(ctx context.Context) error {
 		// Contents may be secret; they have no business in this process now.
 		s.config.Files = nil
 	}
-	return s.gate.Close()
+	return s.startMain()
 }
 
 // helper runs this binary inside the sandbox as its root.
 func (s *supervisor) helper(ctx context.Context, deadline time.Duration, stdin *bytes.Reader, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	leave := s.enterHelper(ctx)
+	leave := s.makeRoom(ctx, helperPids)
 	defer leave()
+	if err := s.unsavable.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("helper %s in the sandbox: wait for a snapshot: %w", args[0], err)
+	}
+	defer s.unsavable.Release(1)
 	call := s.newCall()
 	defer call.remove()
 	process := ociProcess{

@@ -13,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/initproc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
@@ -23,6 +24,11 @@ import (
 const (
 	UpperName = "upper.tar"
 )
+
+// everything is all of what a memory snapshot has to wait for. The runtime
+// can't save a process that was started from a host's file, as helpers are,
+// and couriers for a moment.
+const everything = 1 << 30
 
 // suspend pauses or resumes. Doing it twice is no error.
 func (s *supervisor) suspend(ctx context.Context, verb string) error {
@@ -73,6 +79,10 @@ func (s *supervisor) checkpoint(ctx context.Context, kind string, deadline time.
 	var args []string
 	switch sdk.SnapshotKind(kind) {
 	case sdk.SnapshotMemory:
+		if err := s.unsavable.Acquire(ctx, everything); err != nil {
+			return answer{}, fmt.Errorf("wait for copies and starting commands to end: %w", err)
+		}
+		defer s.unsavable.Release(everything)
 		args = []string{"checkpoint", "-leave-running", "-image-path=" + snapshotFD, s.config.ID}
 	case sdk.SnapshotFilesystem:
 		args = []string{"tar", "rootfs-upper", "-file", snapshotFD + "/" + UpperName, s.config.ID}
@@ -85,5 +95,5 @@ func (s *supervisor) checkpoint(ctx context.Context, kind string, deadline time.
 	if err := s.runsc.Explain(ctx, args[0], err, out); err != nil {
 		return answer{}, err
 	}
-	return answer{Made: &Made{Spec: spec, Network: s.config.Network, Process: s.config.Process}}, failpoint.Hit(checkpointMade)
+	return answer{Made: &Made{Spec: spec, Init: initproc.Version, Network: s.config.Network, Process: s.config.Process}}, failpoint.Hit(checkpointMade)
 }

@@ -91,13 +91,15 @@ func dial(dir string) (*net.UnixConn, error) {
 }
 
 // Command is a command to run in a sandbox. Streams is consumed: its files are
-// closed on our side once they are handed over.
+// closed on our side once they are handed over. Those that Null names are the
+// null device.
 type Command struct {
 	Args    []string
 	Env     []string
 	Workdir string
 	User    string
 	Timeout time.Duration
+	Null    [3]bool
 	Streams [3]*os.File
 }
 
@@ -105,6 +107,7 @@ type Command struct {
 func Exec(ctx context.Context, dir string, c Command) (exitCode int, timedOut bool, err error) {
 	a, err := ask(ctx, dir, request{Op: "exec", Exec: &execRequest{
 		Command: c.Args, Env: c.Env, Workdir: c.Workdir, User: c.User, Timeout: c.Timeout,
+		Null: c.Null,
 	}}, c.Streams[:])
 	return a.ExitCode, a.TimedOut, err
 }
@@ -136,6 +139,7 @@ func Suspend(ctx context.Context, dir string, resume bool) error {
 // Made is what a restore has to know about a snapshot's source.
 type Made struct {
 	Spec    []byte
+	Init    string // version of the sandbox's init
 	Network string
 	Process Process
 }

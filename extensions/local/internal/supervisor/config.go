@@ -54,7 +54,7 @@ type Config struct {
 
 // Process is the sandbox's main process.
 type Process struct {
-	Init    []string // arguments of PID 1
+	Command []string // empty is none: the sandbox then waits for commands
 	Env     []string
 	Workdir string
 	UID     uint32
@@ -82,4 +82,5 @@ func (s Origin) Snapshot() bool { return s.Upper != "" || s.Memory }
 // ready is the one message from a supervisor to whoever started it.
 type ready struct {
 	Error string `json:",omitempty"`
+	Path  string `json:",omitempty"` // the attribute that Error is about
 }

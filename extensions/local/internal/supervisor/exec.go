@@ -5,7 +5,7 @@
 
 package supervisor
 
-// Commands in the sandbox.
+// Helpers in the sandbox: this binary, started there by the runtime.
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
@@ -46,7 +47,11 @@ func (s *supervisor) newCall() call {
 func (c call) process() string { return string(c) + ".json" }
 func (c call) pid() string     { return string(c) + ".pid" }
 func (c call) log() string     { return string(c) + ".log" }
-func (c call) mark() string    { return filepath.Base(string(c)) }
+func (c call) request() string { return string(c) + ".request" }
+
+// mark is not that of another call, nor of one that the source of a snapshot
+// has served.
+func (s *supervisor) mark(c call) string { return s.config.ID + "." + filepath.Base(string(c)) }
 
 func (c call) write(p ociProcess) error {
 	data, err := json.Marshal(p)
@@ -59,43 +64,27 @@ func (c call) write(p ociProcess) error {
 }
 
 func (c call) remove() {
-	for _, path := range []string{c.process(), c.pid(), c.log()} {
+	for _, path := range []string{c.process(), c.pid(), c.log(), c.request()} {
 		_ = os.Remove(path)
 	}
 }
 
-// exec runs a command. The files are its standard streams.
-func (s *supervisor) exec(ctx context.Context, r execRequest, files [3]*os.File) (answer, error) {
-	process := ociProcess{Args: r.Command, Env: r.Env, Cwd: r.Workdir}
-	user, err := s.user(ctx, r.User)
-	if err != nil {
-		return answer{}, err
-	}
-	process.User = user
-	process.Capabilities = capabilities(user.UID)
-	if process.Cwd == "" {
-		process.Cwd = s.config.Process.Workdir
-	}
-	return s.run(ctx, process, r.Timeout, files)
-}
-
 // execHelper runs one of our own helpers with a client's streams.
 func (s *supervisor) execHelper(ctx context.Context, args []string, files [3]*os.File) (answer, error) {
-	leave := s.enterHelper(ctx)
+	leave := s.makeRoom(ctx, helperPids)
 	defer leave()
 	process := ociProcess{
 		Args: append([]string{guest.Argv0}, args...), Cwd: "/", Env: []string{"PATH=" + defaultPath},
 		Capabilities: allCapabilities(),
 	}
-	return s.run(ctx, process, 0, files, "-exec-fd=3")
-}
-
-// run runs a process and kills everything of it when its time or the
-// client's interest ends.
-func (s *supervisor) run(ctx context.Context, process ociProcess, timeout time.Duration, files [3]*os.File, flags ...string) (answer, error) {
+	if err := s.unsavable.Acquire(ctx, 1); err != nil {
+		return answer{}, err
+	}
+	release := sync.OnceFunc(func() { s.unsavable.Release(1) })
+	defer release()
 	call := s.newCall()
 	defer call.remove()
-	process.Env = append(process.Env, guest.MarkVariable+"="+call.mark())
+	process.Env = append(process.Env, guest.MarkVariable+"="+s.mark(call))
 	if err := call.write(process); err != nil {
 		return answer{}, err
 	}
@@ -103,10 +92,10 @@ func (s *supervisor) run(ctx context.Context, process ociProcess, timeout time.D
 	driver.Log, driver.DebugLog = call.log(), ""
 	// The command's stderr is handed on beside runsc's own: what runsc has to
 	// say is in its log, and the command's output is the command's alone.
-	args := append([]string{"exec", "-process=" + call.process(), "-internal-pid-file=" + call.pid(), "-pass-fd=4:2"}, flags...)
 	// Its context is not the client's: killing this process would leave the
 	// one in the sandbox running.
-	cmd := driver.Command(context.Background(), append(args, s.config.ID)...)
+	cmd := driver.Command(context.Background(), "exec", "-process="+call.process(), "-internal-pid-file="+call.pid(),
+		"-exec-fd=3", "-pass-fd=4:2", s.config.ID)
 	cmd.Stdin, cmd.Stdout = files[0], files[1]
 	cmd.ExtraFiles = []*os.File{s.program, files[2]} // descriptors 3 and 4
 	if err := cmd.Start(); err != nil {
@@ -117,24 +106,16 @@ func (s *supervisor) run(ctx context.Context, process ociProcess, timeout time.D
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 
-	var expired <-chan time.Time
-	if timeout > 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		expired = timer.C
-	}
-	var result answer
 	select {
 	case err := <-ended:
 		return s.outcome(call, driver, cmd, err)
-	case <-expired:
-		result.TimedOut = true
 	case <-ctx.Done():
 	}
-	return result, s.kill(call, cmd, ended)
+	release() // ending it takes a helper, which a waiting snapshot would hold up
+	return answer{}, s.killHelper(call, cmd, ended)
 }
 
-// outcome tells a command that failed from one that could not be started.
+// outcome tells a helper that failed from one that could not be started.
 func (s *supervisor) outcome(call call, driver runsc.Driver, cmd *exec.Cmd, err error) (answer, error) {
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -148,21 +129,17 @@ func (s *supervisor) outcome(call call, driver runsc.Driver, cmd *exec.Cmd, err 
 		return answer{ExitCode: code}, nil
 	}
 	if _, err := os.Stat(call.pid()); err == nil {
-		return answer{ExitCode: code}, nil // the command's own 128
+		return answer{ExitCode: code}, nil // the helper's own 128
 	}
-	why := driver.LastErrors()
-	return answer{
-		NotFound:      strings.Contains(why, "no such file") || strings.Contains(why, "not found"),
-		NotExecutable: strings.Contains(why, "failed to load"),
-	}, errors.New(why)
+	return answer{}, errors.New(driver.LastErrors())
 }
 
-// kill ends a command's whole tree in the sandbox and waits for its end.
-func (s *supervisor) kill(call call, cmd *exec.Cmd, ended <-chan error) error {
+// killHelper ends a helper and waits for its end.
+func (s *supervisor) killHelper(call call, cmd *exec.Cmd, ended <-chan error) error {
 	deadline := time.After(execStart)
 	var pid string
-	// The pid file appears when the command has started. There is no event
-	// for it that could not be missed, so look until it is there.
+	// The pid file appears when the helper has started. There is no event for
+	// it that could not be missed, so look until it is there.
 	for pid == "" {
 		if data, err := os.ReadFile(call.pid()); err == nil {
 			pid = strings.TrimSpace(string(data))
@@ -176,17 +153,12 @@ func (s *supervisor) kill(call call, cmd *exec.Cmd, ended <-chan error) error {
 		case <-deadline:
 			_ = cmd.Process.Kill()
 			<-ended
-			return errors.New("the command did not start, so it can't be ended")
+			return errors.New("the helper did not start, so it can't be ended")
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), killTime)
-	defer cancel()
-	if _, err := s.helper(ctx, killTime, nil, "kill", pid, call.mark()); err != nil {
-		// No memory for a helper, for one: the command itself at least.
-		if err2 := s.runsc.Run(ctx, killTime, "kill", "-pid="+pid, s.config.ID, "KILL"); err2 != nil {
-			return errors.Join(err, err2)
-		}
+	if err := s.killTree(pid, s.mark(call)); err != nil {
+		return err
 	}
 	select {
 	case <-ended:
@@ -196,6 +168,21 @@ func (s *supervisor) kill(call call, cmd *exec.Cmd, ended <-chan error) error {
 		<-ended
 		return fmt.Errorf("process %s in the sandbox did not end", pid)
 	}
+}
+
+// killTree ends a process in the sandbox and everything that it started.
+func (s *supervisor) killTree(pid, mark string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	_, err := s.helper(ctx, killTime, nil, "kill", pid, mark)
+	if err == nil {
+		return nil
+	}
+	// No memory for a helper, for one: the process itself at least.
+	if err2 := s.runsc.Run(ctx, killTime, "kill", "-pid="+pid, s.config.ID, "KILL"); err2 != nil {
+		return errors.Join(err, err2)
+	}
+	return nil
 }
 
 // user resolves a user in the sandbox's own database.

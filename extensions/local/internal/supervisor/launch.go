@@ -100,6 +100,15 @@ func Start(ctx context.Context, config Config, l Launch) error {
 	return err
 }
 
+// AttributeError is a start that failed because of one attribute of the
+// profile.
+type AttributeError struct {
+	Path    string
+	Message string
+}
+
+func (e *AttributeError) Error() string { return e.Path + ": " + e.Message }
+
 // errSilent is a supervisor that died before it could say why.
 var errSilent = errors.New("the supervisor ended while it started")
 
@@ -126,6 +135,8 @@ func handshake(ctx context.Context, config Config, l Launch, pid int, to io.Writ
 		return ctx.Err()
 	case err != nil:
 		return errSilent
+	case message.Path != "":
+		return &AttributeError{Path: message.Path, Message: message.Error}
 	case message.Error != "":
 		return errors.New(message.Error)
 	}

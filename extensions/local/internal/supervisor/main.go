@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
@@ -38,14 +39,20 @@ type supervisor struct {
 	program   *os.File // this binary, to start helpers in the sandbox from
 	snapshot  *os.File // directory of the snapshot to start from
 	listeners []*net.TCPListener
-	gate      *os.File // closing it lets the command start
+	courier   *os.File // what carries commands to the init
+	gate      *os.File // closing it lets the main process start
+	reports   *os.File // what the init says about the main process
 	pid       int      // of the sandbox process
 	ended     chan struct{}
 	poke      chan struct{} // the record may have changed
 	over      chan string   // a limit was exceeded: the reason
-	helpers   helperRoom
+	room      pidsRoom
 	socket    *net.UnixListener
 	deadline  time.Time // as read last; only the loop of serve uses it
+
+	// unsavable is held by what a memory snapshot has to wait for, and by one
+	// as a whole.
+	unsavable *semaphore.Weighted
 
 	mu     sync.Mutex // serialises pause, resume and snapshot
 	calls  int64      // names call files; under callMu
@@ -69,7 +76,12 @@ func Main() int {
 	report := os.NewFile(fdReady, "ready")
 	s, err := start()
 	if err != nil {
-		_ = json.NewEncoder(report).Encode(ready{Error: err.Error()})
+		message := ready{Error: err.Error()}
+		var about *AttributeError
+		if errors.As(err, &about) {
+			message = ready{Error: about.Message, Path: about.Path}
+		}
+		_ = json.NewEncoder(report).Encode(message)
 		return 1
 	}
 	if err := json.NewEncoder(report).Encode(ready{}); err != nil {
@@ -134,10 +146,11 @@ func start() (*supervisor, error) {
 		return nil, err
 	}
 	s := &supervisor{
-		config: config,
-		ended:  make(chan struct{}),
-		poke:   make(chan struct{}, 1),
-		over:   make(chan string),
+		config:    config,
+		ended:     make(chan struct{}),
+		poke:      make(chan struct{}, 1),
+		over:      make(chan string),
+		unsavable: semaphore.NewWeighted(everything),
 	}
 	next := uintptr(fdExtra)
 	if config.Start.Snapshot() {
@@ -168,6 +181,9 @@ func start() (*supervisor, error) {
 		return nil, err
 	}
 	if s.program, err = os.Open(rootfs.PrivateProgram + "/" + ProgramName); err != nil {
+		return nil, err
+	}
+	if s.courier, err = openCourier(); err != nil {
 		return nil, err
 	}
 	if config.OwnNet {
@@ -267,6 +283,7 @@ func (s *supervisor) watch() {
 
 // serve runs until the deadline, the end of the sandbox, or a kill.
 func (s *supervisor) serve() {
+	go s.watchMain()
 	go s.accept()
 	go s.measure()
 	for i, listener := range s.listeners {

@@ -80,19 +80,20 @@ func (s *supervisor) look() (reason string, err error) {
 		if err := json.Unmarshal(lines.Bytes(), &u); err != nil {
 			return "", fmt.Errorf("figures of another form: %w", err)
 		}
-		reason = s.config.exceeds(u)
+		reason = s.config.exceeds(u, s.room.get())
 	}
 	cancel()
 	err = cmd.Wait()
 	return reason, err
 }
 
-// exceeds names the limit that a sandbox is over.
-func (c Config) exceeds(u usage) string {
+// exceeds names the limit that a sandbox is over, when it holds some tasks
+// more of ours than always.
+func (c Config) exceeds(u usage, room int64) string {
 	if used := u.Data.Memory.Usage.Usage; c.SoftMemory > 0 && used > c.SoftMemory {
 		return MemoryExceeded(c.SoftMemory, used)
 	}
-	if used := u.Data.Pids.Current - ownPids; c.Pids > 0 && used > c.Pids+helperPids {
+	if used := u.Data.Pids.Current - c.ours() - room; c.Pids > 0 && used > c.Pids+helperPids {
 		return PidsExceeded(c.Pids, used)
 	}
 	return ""

@@ -20,51 +20,61 @@ import (
 )
 
 const (
-	// ownPids is how many of the sandbox's tasks are always ours: the init.
-	ownPids = 1
+	// initPids is the init, which is always there.
+	initPids = 1
 	// helperPids is what helpers need beyond the limit. It is given only while
 	// one runs, so that a sandbox at its limit can still be worked with.
 	helperPids = 32
+	// commandPids is what is ours of each command while it runs: its courier
+	// and its shepherd. One that has an input has a thread for that too.
+	commandPids = 2
 )
+
+// ours is how many of the sandbox's tasks are never the workload's.
+func (c Config) ours() int64 {
+	if len(c.Process.Command) > 0 {
+		return initPids + 1 // and the main process's shepherd
+	}
+	return initPids
+}
 
 // boundPids sets the bound, with room beyond it.
 func (s *supervisor) boundPids(ctx context.Context, room int64) error {
 	bound := "max"
 	if s.config.Pids > 0 {
-		bound = strconv.FormatInt(s.config.Pids+ownPids+room, 10)
+		bound = strconv.FormatInt(s.config.Pids+s.config.ours()+room, 10)
 	}
 	return s.runsc.Run(ctx, shortCall, "write-control", s.config.ID, "pids", "/"+s.config.Process.Group, "pids.max", bound)
 }
 
-// helperRoom counts the helpers that run.
-type helperRoom struct {
-	mu sync.Mutex
-	n  int
+// pidsRoom is what is ours of the tasks, beyond what always is.
+type pidsRoom struct {
+	mu   sync.Mutex
+	room int64
 }
 
-// enterHelper makes room for a helper in a sandbox that may be at its bound,
-// and returns what takes it away after the last one.
-func (s *supervisor) enterHelper(ctx context.Context) (leave func()) {
+func (r *pidsRoom) get() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.room
+}
+
+// makeRoom makes room for tasks of ours in a sandbox that may be at its bound,
+// and returns what takes it away.
+func (s *supervisor) makeRoom(ctx context.Context, tasks int64) (leave func()) {
 	if s.config.Pids == 0 {
 		return func() {}
 	}
-	s.helpers.mu.Lock()
-	defer s.helpers.mu.Unlock()
-	s.helpers.n++
-	if s.helpers.n == 1 {
-		if err := s.boundPids(ctx, helperPids); err != nil {
-			// Then it has to do with what the sandbox leaves it.
-			fmt.Fprintln(os.Stderr, "make room for a helper:", err)
-		}
-	}
-	return func() {
-		s.helpers.mu.Lock()
-		defer s.helpers.mu.Unlock()
-		s.helpers.n--
-		if s.helpers.n == 0 {
-			if err := s.boundPids(context.Background(), 0); err != nil {
-				fmt.Fprintln(os.Stderr, "take a helper's room away:", err)
-			}
-		}
+	s.addRoom(ctx, tasks)
+	return func() { s.addRoom(context.Background(), -tasks) }
+}
+
+func (s *supervisor) addRoom(ctx context.Context, tasks int64) {
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
+	s.room.room += tasks
+	if err := s.boundPids(ctx, s.room.room); err != nil {
+		// Then it has to do with what the sandbox leaves it.
+		fmt.Fprintln(os.Stderr, "make room for tasks of ours:", err)
 	}
 }

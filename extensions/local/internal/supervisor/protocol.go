@@ -46,6 +46,9 @@ type execRequest struct {
 	Workdir string
 	User    string // numeric uid[:gid], a name, or empty for the main process's
 	Timeout time.Duration
+	// Null are the streams that are the null device; what is passed along for
+	// them counts for nothing.
+	Null [3]bool
 }
 
 // answer is one answer. The last one has Done set.

@@ -10,6 +10,7 @@ package supervisor
 import (
 	"strconv"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/initproc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
 )
 
@@ -74,11 +75,10 @@ var containerCapabilities = []string{
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
-func capabilities(uid uint32) *ociCapabilities {
-	if uid != 0 {
-		// Bounding only: a set-user-id program can still gain them.
-		return &ociCapabilities{Bounding: containerCapabilities}
-	}
+// rootCapabilities are those of the init and of what root starts. Another
+// user's commands lose all but the bounding set when they become that user's:
+// a set-user-id program can still gain them.
+func rootCapabilities() *ociCapabilities {
 	return &ociCapabilities{Bounding: containerCapabilities, Effective: containerCapabilities, Permitted: containerCapabilities}
 }
 
@@ -98,16 +98,15 @@ func (s *supervisor) tmpfs(options ...string) []string {
 	return options
 }
 
-// spec describes the sandbox. /tmp gets no mount of its own, and runsc is
+// spec describes the sandbox. Its process is the init, as root whoever the
+// main process's user is, because it starts commands of any user. /tmp gets no mount of its own, and runsc is
 // told so, because a file system of its own would be missing in a snapshot.
 func (s *supervisor) spec() ociSpec {
-	p := s.config.Process
 	score := 500 // under memory pressure the sandbox goes before its supervisor
 	spec := ociSpec{
 		Version: "1.1.0",
 		Process: ociProcess{
-			User: ociUser{UID: p.UID, GID: p.GID, Groups: p.Groups},
-			Args: p.Init, Env: p.Env, Cwd: p.Workdir, Capabilities: capabilities(p.UID), OOMScoreAdj: &score,
+			Args: []string{initproc.Path}, Cwd: "/", Capabilities: rootCapabilities(), OOMScoreAdj: &score,
 		},
 		Root:     ociRoot{Path: rootfs.PrivateRoot},
 		Hostname: "sandbox",

@@ -1,0 +1,19 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+#include "textflag.h"
+#include "machine_arm64.h"
+#include "init.h"
+#include "courier.h"
+
+// func initAddr() unsafe.Pointer
+TEXT ·initAddr(SB), NOSPLIT, $0-8
+	MOVD $·initCode(SB), R0
+	MOVD R0, ret+0(FP)
+	RET
+
+// func courierAddr() unsafe.Pointer
+TEXT ·courierAddr(SB), NOSPLIT, $0-8
+	MOVD $·courierCode(SB), R0
+	MOVD R0, ret+0(FP)
+	RET

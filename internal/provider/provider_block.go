@@ -55,7 +55,8 @@ type backendModel struct {
 // localAttributes is the configuration of the embedded backend.
 func localAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"state_dir": schema.StringAttribute{Optional: true, MarkdownDescription: "Directory of its sandboxes, images and snapshots. Default: the provider's `state_dir`."},
+		"state_dir":        schema.StringAttribute{Optional: true, MarkdownDescription: "Directory of its sandboxes, images and snapshots. Default: the provider's `state_dir`."},
+		"image_cache_size": schema.StringAttribute{Optional: true, MarkdownDescription: "The most that unpacked images may take of the disk, for example `20GiB`. Those that no sandbox or snapshot needs are removed, the least recently used first. Default: `10GiB`."},
 	}
 }
 

@@ -79,6 +79,7 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 		}
 		return sdk.CreateResult{}, errors.Join(fmt.Errorf("%s could not be started: %w", named(r.ID), err), cleanup)
 	}
+	e.collect()
 	if r, err = record.Read(dir, opts.ID); err != nil {
 		return sdk.CreateResult{}, fmt.Errorf("%s: %w", named(opts.ID), err)
 	}

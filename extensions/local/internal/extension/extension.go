@@ -12,8 +12,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +32,8 @@ type Extension struct {
 	backend string
 	fleet   string
 	store   store
+	// imageCache bounds unpacked images in bytes.
+	imageCache int64
 }
 
 // Options are what an extension depends on.
@@ -48,7 +52,7 @@ func New(opts Options) *Extension {
 	if opts.Program == "" {
 		opts.Program = "/proc/self/exe"
 	}
-	return &Extension{now: opts.Now, version: opts.Version, store: store{self: opts.Program}}
+	return &Extension{imageCache: defaultImageCache, now: opts.Now, version: opts.Version, store: store{self: opts.Program}}
 }
 
 var (
@@ -63,6 +67,7 @@ func (e *Extension) Describe(context.Context, sdk.DescribeOptions) (sdk.Describe
 		Version: e.version,
 		Summary: "Sandboxes on this Linux machine with nothing installed: gVisor, in this binary",
 		ConfigSchema: []sdk.ConfigKey{
+			{Name: "image_cache_size", Type: "string", Description: "The most that unpacked images may take of the disk, for example \"20GiB\"; those that no sandbox or snapshot needs are removed, the least recently used first. Default: \"10GiB\"."},
 			{Name: "state_dir", Type: "string", Description: "Directory that holds records, images and snapshots. Default: SANDBOXER_STATE_DIR, then sandboxer below XDG_STATE_HOME or ~/.local/state."},
 		},
 		Capabilities: staticCapabilities(),
@@ -71,7 +76,8 @@ func (e *Extension) Describe(context.Context, sdk.DescribeOptions) (sdk.Describe
 
 // settings is the configuration of one backend.
 type settings struct {
-	StateDir string `json:"state_dir"`
+	StateDir       string `json:"state_dir"`
+	ImageCacheSize string `json:"image_cache_size"`
 }
 
 // Configure implements [sdk.Extension].
@@ -83,19 +89,29 @@ func (e *Extension) Configure(_ context.Context, opts sdk.ConfigureOptions) (sdk
 			return sdk.ConfigureResult{}, sdk.Invalid("config", "not a JSON object: %v", err)
 		}
 	}
+	fields := map[string]*string{"state_dir": &s.StateDir, "image_cache_size": &s.ImageCacheSize}
 	for key, value := range keys {
-		if key != "state_dir" {
-			return sdk.ConfigureResult{}, sdk.Invalid(key, "the local backend has no such setting; it knows state_dir")
+		field, ok := fields[key]
+		if !ok {
+			return sdk.ConfigureResult{}, sdk.Invalid(key, "the local backend has no such setting; it knows %s", strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}
-		if err := json.Unmarshal(value, &s.StateDir); err != nil {
+		if err := json.Unmarshal(value, field); err != nil {
 			return sdk.ConfigureResult{}, sdk.Invalid(key, "must be a string")
 		}
+	}
+	imageCache := int64(defaultImageCache)
+	if s.ImageCacheSize != "" {
+		size, err := parseSize(s.ImageCacheSize)
+		if err != nil {
+			return sdk.ConfigureResult{}, sdk.Invalid("image_cache_size", "%v", err)
+		}
+		imageCache = size
 	}
 	dir, err := stateDir(s.StateDir)
 	if err != nil {
 		return sdk.ConfigureResult{}, err
 	}
-	e.backend, e.fleet = opts.Backend, opts.Fleet
+	e.backend, e.fleet, e.imageCache = opts.Backend, opts.Fleet, imageCache
 	e.store.root = filepath.Join(dir, Name)
 	return sdk.ConfigureResult{}, nil
 }

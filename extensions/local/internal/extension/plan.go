@@ -44,6 +44,7 @@ type plan struct {
 	hard        cgroup.Limits // what the groups hold
 	snapshotID  string
 	snapshotDir *os.File
+	held        []interface{ Close() } // in use, until the record says so
 }
 
 func (p *plan) close() {
@@ -52,6 +53,9 @@ func (p *plan) close() {
 	}
 	if p.snapshotDir != nil {
 		p.snapshotDir.Close()
+	}
+	for _, h := range p.held {
+		h.Close()
 	}
 }
 
@@ -195,14 +199,20 @@ func (e *Extension) plan(ctx context.Context, opts sdk.CreateOptions, from *orig
 		return p, &sdk.Error{Kind: sdk.ErrUnreachable, Message: problem, Advice: advice}
 	}
 	p.config.ID = opts.ID
-	if p.config.Program, p.digest, err = e.store.program(); err != nil {
+	program, err := e.store.program()
+	if err == nil {
+		p.held = append(p.held, program)
+		p.config.Program, p.digest = program.dir, program.digest
+	}
+	if err != nil {
 		return p, err
 	}
 	source, err := e.source(ctx, opts, from)
 	if err != nil {
 		return p, err
 	}
-	p.config.Image, p.image, p.imageEnv = source.path, source.meta.Key, source.env()
+	p.held = append(p.held, source.image)
+	p.config.Image, p.image, p.imageEnv = source.path(), source.meta.Key, source.env()
 	if err := p.limits(opts); err != nil {
 		return p, err
 	}

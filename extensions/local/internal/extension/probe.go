@@ -46,11 +46,12 @@ func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeRes
 	if err := e.store.open(); err != nil {
 		return e.unusable(err.Error(), "set state_dir to a directory that this user can write"), nil
 	}
-	_, digest, err := e.store.program()
+	program, err := e.store.program()
 	if err != nil {
 		return e.unusable(err.Error(), "set state_dir to a directory with room for 100 MB"), nil
 	}
-	want := verdict{Boot: record.BootID(), Program: digest, UID: os.Geteuid()}
+	want := verdict{Boot: record.BootID(), Program: program.digest, UID: os.Geteuid()}
+	defer program.Close()
 	path := e.store.path("probe.json")
 	if kept, err := readVerdict(path); err == nil && kept.Boot == want.Boot && kept.Boot != "" && kept.Program == want.Program && kept.UID == want.UID && kept.Result.Usable {
 		// Groups may have been delegated, or taken away, since.

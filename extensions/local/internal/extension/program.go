@@ -21,44 +21,77 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
 )
 
-// program returns the directory of the copy, which is made when missing, and
-// the binary's digest.
-func (s store) program() (dir, digest string, err error) {
+// programCopy is a copy of the binary that stays until it is closed.
+type programCopy struct {
+	dir    string
+	digest string
+	held   *os.File
+}
+
+func (p *programCopy) Close() { p.held.Close() }
+
+// program returns the copy of this binary, which is made when missing.
+func (s store) program() (*programCopy, error) {
 	info, err := os.Stat(s.self)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	// Hashing 40 MB at each create would cost more than the rest of it. The
 	// change time can't be set by anyone, so these name the content.
 	st := info.Sys().(*syscall.Stat_t)
 	key := s.path("bin", fmt.Sprintf("of-%x-%x-%x-%x.%09d", st.Dev, st.Ino, st.Size, st.Ctim.Sec, st.Ctim.Nsec))
-	if digest, err := os.Readlink(key); err == nil && len(digest) == 2*sha256.Size && filepath.Base(digest) == digest {
-		if _, err := os.Stat(s.path("bin", digest, supervisor.ProgramName)); err == nil {
-			return s.path("bin", digest), digest, nil
+	if digest, err := os.Readlink(key); err == nil && isDigest(digest) {
+		if p, err := s.holdProgram(digest); err == nil {
+			return p, nil
 		}
 	}
-	digest, err = s.installProgram()
-	if err != nil {
-		return "", "", fmt.Errorf("copy this binary to the state directory: %w", err)
+	for range 3 {
+		digest, err := s.installProgram()
+		if err != nil {
+			return nil, fmt.Errorf("copy this binary to the state directory: %w", err)
+		}
+		_ = os.Remove(key)
+		if err := os.Symlink(digest, key); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, err
+		}
+		p, err := s.holdProgram(digest)
+		if !errors.Is(err, os.ErrNotExist) {
+			return p, err
+		}
+		// Someone made room between the two.
 	}
-	_ = os.Remove(key)
-	if err := os.Symlink(digest, key); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", "", err
-	}
-	return s.path("bin", digest), digest, nil
+	return nil, errors.New("the copy of this binary in the state directory is removed as soon as it is made")
 }
 
-func (s store) installProgram() (string, error) {
-	temp, err := os.MkdirTemp(s.path("bin"), ".new-*")
+func isDigest(s string) bool {
+	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// holdProgram returns a copy that is there.
+func (s store) holdProgram(digest string) (*programCopy, error) {
+	dir := s.path("bin", digest)
+	f, err := record.HoldShared(filepath.Join(dir, supervisor.ProgramName))
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	_ = os.Chtimes(dir, now, now) // the order that copies are removed in
+	return &programCopy{dir, digest, f}, nil
+}
+
+func (s store) installProgram() (digest string, err error) {
+	temp, lock, err := s.beginFor(func(string) error { return nil }, "bin", record.WriterLock)
 	if err != nil {
 		return "", err
 	}
+	defer lock.Close()
 	defer os.RemoveAll(temp)
 	in, err := os.Open(s.self)
 	if err != nil {
@@ -82,7 +115,7 @@ func (s store) installProgram() (string, error) {
 	if err := os.Chmod(temp, 0o755); err != nil {
 		return "", err
 	}
-	digest := hex.EncodeToString(hash.Sum(nil))
+	digest = hex.EncodeToString(hash.Sum(nil))
 	target := s.path("bin", digest)
 	if err := os.Rename(temp, target); err != nil {
 		if _, statErr := os.Stat(filepath.Join(target, supervisor.ProgramName)); statErr == nil {

@@ -51,6 +51,14 @@ func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk
 	if err := e.store.open(); err != nil {
 		return sdk.SnapshotResult{}, err
 	}
+	if r.Image != "" {
+		// The sandbox may be gone before its snapshot says what it lies on.
+		lies, err := e.store.images().Lookup(r.Image)
+		if err != nil {
+			return sdk.SnapshotResult{}, fmt.Errorf("%s: its image %s: %w", named(r.ID), r.Image, err)
+		}
+		defer lies.Close()
+	}
 	partial, lock, err := e.beginSnapshot(opts.SnapshotID)
 	if err != nil {
 		return sdk.SnapshotResult{}, err

@@ -23,21 +23,34 @@ import (
 // source is what a sandbox's root is made from. Without a path it is the
 // host's own.
 type source struct {
-	path string
-	meta image.Meta
+	image *image.Image // held until it is closed
+	meta  image.Meta
 }
 
-func (e *Extension) images() image.Cache { return image.Cache{Dir: e.store.path("images")} }
+func (s source) path() string {
+	if s.image == nil {
+		return ""
+	}
+	return s.image.Path
+}
+
+func imageSource(i *image.Image) source { return source{image: i, meta: i.Meta} }
+
+func (s store) images() image.Cache { return image.Cache{Dir: s.path("images")} }
 
 // Prepare implements [sdk.Preparer].
 func (e *Extension) Prepare(ctx context.Context, opts sdk.PrepareOptions) (sdk.PrepareResult, error) {
 	if err := e.store.open(); err != nil {
 		return sdk.PrepareResult{}, err
 	}
-	if _, _, err := e.store.program(); err != nil {
+	program, err := e.store.program()
+	if err != nil {
 		return sdk.PrepareResult{}, err
 	}
+	defer program.Close()
 	s, err := e.source(ctx, sdk.CreateOptions{Profile: opts.Profile, Progress: opts.Progress}, nil)
+	defer s.image.Close()
+	e.collect()
 	return sdk.PrepareResult{ImageDigest: s.meta.Source}, err
 }
 
@@ -53,7 +66,7 @@ func (e *Extension) source(ctx context.Context, opts sdk.CreateOptions, from *or
 	if err != nil {
 		return source{}, err
 	}
-	meta, err := e.images().Unpack(ctx, path, func(message string) {
+	unpacked, err := e.store.images().Unpack(ctx, path, func(message string) {
 		if opts.Progress != nil {
 			opts.Progress(sdk.Progress{Phase: "unpack", Message: message})
 		}
@@ -67,7 +80,7 @@ func (e *Extension) source(ctx context.Context, opts sdk.CreateOptions, from *or
 	if err != nil {
 		return source{}, &sdk.Error{Kind: sdk.ErrInvalid, Path: "image", Err: err, Message: "it can't be unpacked"}
 	}
-	return source{e.images().Path(meta.Key), meta}, nil
+	return imageSource(unpacked), nil
 }
 
 // snapshotSource finds the root that a snapshot lies on. Its image need not
@@ -77,20 +90,21 @@ func (e *Extension) snapshotSource(ctx context.Context, opts sdk.CreateOptions, 
 	if key == "" {
 		return source{}, nil
 	}
-	meta, err := e.images().Lookup(key)
+	kept, err := e.store.images().Lookup(key)
 	if err != nil && from.manifest.Profile.Image != "" {
 		opts.Profile = from.manifest.Profile
 		s, unpackErr := e.source(ctx, opts, nil)
 		if unpackErr == nil && s.meta.Key == key {
 			return s, nil
 		}
+		s.image.Close()
 	}
 	if err != nil {
 		return source{}, &sdk.Error{Kind: sdk.ErrUnsupported, Path: "snapshot", Err: err,
 			Message: fmt.Sprintf("snapshot %s lies on image %s, which is not here any more", from.manifest.ID, clip(from.manifest.Profile.Image)),
 			Advice:  "put that image back at its path"}
 	}
-	return source{e.images().Path(key), meta}, nil
+	return imageSource(kept), nil
 }
 
 // imagePath tells a path from a reference.
@@ -124,7 +138,7 @@ func (s source) user(name string) (guest.User, error) {
 		return guest.User{Home: "/root"}, nil
 	}
 	passwd, group := s.meta.Passwd, s.meta.Group
-	if s.path == "" {
+	if s.path() == "" {
 		passwd, group = readSmall("/etc/passwd"), readSmall("/etc/group")
 	}
 	return guest.ResolveUser(name, strings.NewReader(passwd), strings.NewReader(group))

@@ -25,21 +25,24 @@ const (
 	// beginGrace is how long a directory may be without its lock: the lock is
 	// what is made in it first.
 	beginGrace = 10 * time.Second
-	// staleAfter is how long what has no lock is left alone.
-	staleAfter = 30 * time.Minute
 
 	newPrefix     = ".new-"
 	deletedInfix  = ".deleted-"
 	partialSuffix = ".partial"
 )
 
-// begin makes a directory that has no name yet and whose lock is held.
+// begin makes a directory that has no name yet and whose lock is held. It
+// belongs to the user that sandboxes run as.
 func (s store) begin(parent, lockName string) (dir string, lock *os.File, err error) {
+	return s.beginFor(s.own, parent, lockName)
+}
+
+func (s store) beginFor(own func(dir string) error, parent, lockName string) (dir string, lock *os.File, err error) {
 	for try := 0; ; try++ {
 		if dir, err = os.MkdirTemp(s.path(parent), newPrefix+"*"); err != nil {
 			return "", nil, err
 		}
-		if err = s.own(dir); err == nil {
+		if err = own(dir); err == nil {
 			lock, err = record.Hold(dir, lockName)
 		}
 		if err == nil {
@@ -117,18 +120,14 @@ func older(path string, age time.Duration) bool {
 
 // tidy removes all that was left half done.
 func (s store) tidy() {
-	for parent, lockName := range map[string]string{"sandboxes": record.SupervisorLock, "snapshots": record.WriterLock, "images": "", "bin": ""} {
+	for parent, lockName := range map[string]string{"sandboxes": record.SupervisorLock, "snapshots": record.WriterLock, "bin": record.WriterLock} {
 		entries, err := os.ReadDir(s.path(parent))
 		if err != nil {
 			continue
 		}
 		for _, entry := range entries {
-			name := entry.Name()
-			if lockName != "" {
-				s.sweep(parent, name, lockName)
-			} else if path := s.path(parent, name); (strings.HasPrefix(name, ".") || strings.HasSuffix(name, partialSuffix)) && older(path, staleAfter) {
-				_ = os.RemoveAll(path)
-			}
+			s.sweep(parent, entry.Name(), lockName)
 		}
 	}
+	s.images().Tidy()
 }

@@ -135,7 +135,12 @@ func TestCreatingTidies(t *testing.T) {
 	e := backendAt(t, state, time.Now)
 	old := filepath.Join(state, "local", "images", ".new-2")
 	partial := filepath.Join(state, "local", "snapshots", newID("snp-")+".partial")
-	halfDone(t, old, "x")()
+	if err := os.MkdirAll(filepath.Dir(old), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(old, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	halfDone(t, partial, "lock")()
 	past := time.Now().Add(-24 * time.Hour)
 	if err := os.Chtimes(old, past, past); err != nil {

@@ -10,6 +10,11 @@ package image
 //	<dir>/<key>.erofs   the root filesystem
 //	<dir>/<key>.json    Meta
 //	<dir>/of-<hash>     what a path held when it was last looked at: a key
+//	<dir>/.new-*        being written; its writer holds a lock on it
+//	<dir>/lock          held to give an image its name, or to take it away
+//
+// Whoever uses an image holds a lock on its description, so that it is not
+// removed; see collect.go.
 
 import (
 	"context"
@@ -23,10 +28,12 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/initproc"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
 )
 
@@ -47,117 +54,172 @@ type Meta struct {
 type Cache struct{ Dir string }
 
 // Path returns the file of an image.
-func (c Cache) Path(key string) string { return filepath.Join(c.Dir, key+".erofs") }
+func (c Cache) Path(key string) string { return filepath.Join(c.Dir, key+dataSuffix) }
+
+// Image is an image that is in the cache, and stays there until it is closed.
+type Image struct {
+	Meta
+	Path string
+	held *os.File
+}
+
+// Close lets the image be removed by whoever has to make room.
+func (i *Image) Close() {
+	if i != nil {
+		i.held.Close()
+	}
+}
 
 // Lookup returns an image that is in the cache.
-func (c Cache) Lookup(key string) (Meta, error) {
-	if len(key) != 64 || strings.Trim(key, "0123456789abcdef") != "" {
-		return Meta{}, fmt.Errorf("%q is not a key", clip(key))
+func (c Cache) Lookup(key string) (*Image, error) {
+	if !isKey(key) {
+		return nil, fmt.Errorf("%q is not a key", clip(key))
 	}
-	f, err := os.Open(filepath.Join(c.Dir, key+".json"))
+	f, err := record.HoldShared(filepath.Join(c.Dir, key+metaSuffix))
 	if err != nil {
-		return Meta{}, err
+		return nil, err
 	}
-	defer f.Close()
-	var m Meta
-	if err := json.NewDecoder(io.LimitReader(f, 4*maxJSON)).Decode(&m); err != nil {
-		return Meta{}, err
+	i := &Image{Path: c.Path(key), held: f}
+	err = json.NewDecoder(io.LimitReader(f, 4*maxJSON)).Decode(&i.Meta)
+	if err == nil {
+		_, err = os.Stat(i.Path)
 	}
-	if _, err := os.Stat(c.Path(key)); err != nil {
-		return Meta{}, err
+	if err != nil {
+		f.Close()
+		return nil, err
 	}
-	return m, nil
+	now := time.Now()
+	_ = os.Chtimes(f.Name(), now, now) // the order that images are removed in
+	return i, nil
+}
+
+func isKey(key string) bool {
+	return len(key) == 64 && strings.Trim(key, "0123456789abcdef") == ""
 }
 
 // Unpack returns the image at a path, unpacked. What was unpacked before is
 // found without reading it again, unless the file has changed.
-func (c Cache) Unpack(ctx context.Context, path string, progress func(message string)) (Meta, error) {
-	name, stable, err := c.identity(path)
+func (c Cache) Unpack(ctx context.Context, path string, progress func(message string)) (*Image, error) {
+	name, err := c.identity(path)
 	if err != nil {
-		return Meta{}, err
+		return nil, err
 	}
-	if stable {
-		if key, err := os.Readlink(name); err == nil {
-			if m, err := c.Lookup(key); err == nil {
-				return m, nil
-			}
+	if key, err := os.Readlink(name); err == nil {
+		if i, err := c.Lookup(key); err == nil {
+			return i, nil
 		}
 	}
 	if progress != nil {
 		progress("unpack " + path)
 	}
-	m, err := c.unpack(ctx, path)
+	i, err := c.unpack(ctx, path)
 	if err != nil {
-		return Meta{}, fmt.Errorf("image %s: %w", path, err)
+		return nil, fmt.Errorf("image %s: %w", path, err)
 	}
-	if stable {
-		_ = os.Remove(name)
-		if err := os.Symlink(m.Key, name); err != nil && !errors.Is(err, os.ErrExist) {
-			return Meta{}, err
-		}
+	return i, c.remember(name, i)
+}
+
+// remember notes which image a name stands for.
+func (c Cache) remember(name string, i *Image) error {
+	_ = os.Remove(name)
+	if err := os.Symlink(i.Key, name); err != nil && !errors.Is(err, os.ErrExist) {
+		i.Close()
+		return err
 	}
-	return m, nil
+	return nil
 }
 
 // identity names a file's content by facts that change with it: the change
 // time can't be set by anyone. A layout's content is named by its index.
-func (c Cache) identity(path string) (name string, stable bool, err error) {
+func (c Cache) identity(path string) (name string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
 	if info.IsDir() {
 		if info, err = os.Stat(filepath.Join(path, "index.json")); err != nil {
-			return "", false, fmt.Errorf("%s is a directory, but no OCI layout: %w", path, err)
+			return "", fmt.Errorf("%s is a directory, but no OCI layout: %w", path, err)
 		}
 	} else if !info.Mode().IsRegular() {
-		return "", false, fmt.Errorf("%s is neither a file nor a directory", path)
+		return "", fmt.Errorf("%s is neither a file nor a directory", path)
 	}
 	st := info.Sys().(*syscall.Stat_t)
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\x00%s\x00%d %d %d %d %d", format, path, st.Dev, st.Ino, st.Size, st.Ctim.Sec, st.Ctim.Nsec)
-	return filepath.Join(c.Dir, "of-"+hex.EncodeToString(h.Sum(nil)[:16])), true, nil
+	return filepath.Join(c.Dir, ofPrefix+hex.EncodeToString(h.Sum(nil)[:16])), nil
 }
 
 // unpack writes an image's file under its key. Two at once do the work twice
 // and agree on the result.
-func (c Cache) unpack(ctx context.Context, path string) (Meta, error) {
-	out, err := os.CreateTemp(c.Dir, ".new-*")
+func (c Cache) unpack(ctx context.Context, path string) (*Image, error) {
+	return c.make(func(t *tree) (Config, string, error) { return c.build(ctx, t, path) })
+}
+
+// make puts an image together and gives it its name.
+func (c Cache) make(build func(*tree) (config Config, source string, err error)) (*Image, error) {
+	out, err := c.temp()
 	if err != nil {
-		return Meta{}, err
+		return nil, err
 	}
 	defer os.Remove(out.Name())
 	defer out.Close()
 	t := newTree(newDataWriter(out, maxData))
-	config, source, err := c.build(ctx, t, path)
+	config, source, err := build(t)
 	if err != nil {
-		return Meta{}, err
+		return nil, err
 	}
 	if err := t.addOurs(); err != nil {
-		return Meta{}, err
+		return nil, err
 	}
 	if err := t.finish(); err != nil {
-		return Meta{}, err
+		return nil, err
 	}
 	sum := sha256.Sum256([]byte(format + "\x00" + source))
 	m := Meta{Key: hex.EncodeToString(sum[:]), Source: "sha256:" + source, Config: config, Passwd: t.text("etc/passwd"), Group: t.text("etc/group")}
 	if err := errors.Join(out.Chmod(0o644), out.Sync()); err != nil {
-		return Meta{}, err
+		return nil, err
 	}
-	meta, err := json.Marshal(m)
+	return c.publish(out, m)
+}
+
+// publish gives an image that is on disk its name.
+func (c Cache) publish(out *os.File, m Meta) (*Image, error) {
+	description, err := json.Marshal(m)
 	if err != nil {
-		return Meta{}, err
+		return nil, err
 	}
-	temp := out.Name() + ".json"
-	defer os.Remove(temp)
-	if err := os.WriteFile(temp, meta, 0o600); err != nil {
-		return Meta{}, err
+	temp, err := c.temp()
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(temp.Name())
+	defer temp.Close()
+	_, err = temp.Write(description)
+	if err := errors.Join(err, temp.Sync()); err != nil {
+		return nil, err
+	}
+	// Still a lock against tidying, and one that those who look it up can share.
+	if err := flock(temp, unix.LOCK_SH); err != nil {
+		return nil, err
+	}
+	unlock, err := c.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	// The same image by someone faster may be in use by now: that one stays.
+	if i, err := c.Lookup(m.Key); err == nil {
+		return i, nil
 	}
 	// The description last: it is what a lookup goes by.
 	if err := os.Rename(out.Name(), c.Path(m.Key)); err != nil {
-		return Meta{}, err
+		return nil, err
 	}
-	return m, os.Rename(temp, filepath.Join(c.Dir, m.Key+".json"))
+	if err := os.Rename(temp.Name(), filepath.Join(c.Dir, m.Key+metaSuffix)); err != nil {
+		return nil, err
+	}
+	// Under the lock, so nobody can have removed it.
+	return c.Lookup(m.Key)
 }
 
 // build fills a tree from whatever lies at a path, and returns the digest of
@@ -215,7 +277,7 @@ func (c Cache) buildArchive(ctx context.Context, t *tree, f *os.File) (Config, e
 		return Config{}, err
 	}
 	if _, compressed := plain.(*guarded); compressed {
-		temp, err := os.CreateTemp(c.Dir, ".new-*")
+		temp, err := c.temp()
 		if err != nil {
 			return Config{}, err
 		}

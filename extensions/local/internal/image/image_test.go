@@ -43,8 +43,12 @@ func unpackBytes(t *testing.T, data []byte) (Cache, Meta, error) {
 		t.Fatal(err)
 	}
 	cache := Cache{Dir: t.TempDir()}
-	m, err := cache.Unpack(t.Context(), path, nil)
-	return cache, m, err
+	i, err := cache.Unpack(t.Context(), path, nil)
+	if err != nil {
+		return cache, Meta{}, err
+	}
+	i.Close()
+	return cache, i.Meta, nil
 }
 
 func TestHostileArchivesAreRefused(t *testing.T) {

@@ -68,6 +68,24 @@ func HoldDead(dir, name string) (*os.File, error) {
 	return hold(f, filepath.Join(dir, name))
 }
 
+// HoldShared opens a file and takes a lock on it that others can share, so
+// that nobody who removes such files takes this one: see [HoldDead].
+func HoldShared(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f, unix.LOCK_SH); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if !same(f, path) {
+		f.Close()
+		return nil, os.ErrNotExist // it was removed while we waited
+	}
+	return f, nil
+}
+
 // hold locks an open file that still has its name.
 func hold(f *os.File, path string) (*os.File, error) {
 	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {

@@ -17,7 +17,14 @@ import (
 var programOf = map[string][]string{
 	"docker.io":      {"dockerd"},
 	"busybox-static": {"busybox"},
+	"openssh-server": {"sshd"},
+	"openssh-client": {"ssh"},
+	"tcsh":           {"tcsh"},
+	"fish":           {"fish"},
 }
+
+// sshServer is a real sshd, and the login shells that commands go through.
+var sshServer = debianPackages("openssh-server", "openssh-client", "busybox-static", "tcsh", "fish")
 
 // debianPackages installs what is missing by apt and says so. Nothing that
 // comes with a package is left running: tests start what they need.

@@ -41,14 +41,15 @@ func parts() []part {
 		{
 			name:    "core",
 			what:    "every package of the root module, without Terraform and without a Docker Engine",
-			prepare: []func(context.Context, *runner) error{binaries},
+			prepare: []func(context.Context, *runner) error{sshServer, binaries},
 			run:     goTest(".", nil, "-skip", withoutOthers, "./..."),
 		},
 		{
-			name: "race",
-			what: "what several goroutines and processes share, under the race detector",
+			name:    "race",
+			what:    "what several goroutines and processes share, under the race detector",
+			prepare: []func(context.Context, *runner) error{sshServer},
 			run: goTest(".", []string{"CGO_ENABLED=1"}, "-race", "-skip", withoutOthers,
-				"./internal/ledger/...", "./internal/lifecycle/...", "./internal/reap/...", "./internal/backend/...", "./internal/provider/...", "./sdk/..."),
+				"./internal/ledger/...", "./internal/lifecycle/...", "./internal/reap/...", "./internal/backend/...", "./internal/provider/...", "./internal/sshtransport/...", "./sdk/..."),
 		},
 		{
 			name:    "local",

@@ -16,8 +16,11 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/docker"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/cli"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/provider"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 // version is set by the linker in a release.
@@ -26,7 +29,7 @@ var version = ""
 func main() {
 	debugging := slices.Contains(os.Args[1:], "-debug") || slices.Contains(os.Args[1:], "--debug")
 	if plugin(os.Args, os.Getenv) {
-		if err := provider.Serve(context.Background(), programVersion(), debugging); err != nil {
+		if err := provider.Serve(context.Background(), provider.Options{Version: programVersion(), Builtins: builtins()}, debugging); err != nil {
 			fmt.Fprintln(os.Stderr, "terraform-provider-sandboxer:", err)
 			os.Exit(1)
 		}
@@ -36,9 +39,17 @@ func main() {
 	// has made so far; a second one ends the program.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	code := cli.Run(ctx, os.Args[1:], cli.Options{Version: programVersion()})
+	code := cli.Run(ctx, os.Args[1:], cli.Options{Version: programVersion(), Builtins: builtins()})
 	stop()
 	os.Exit(code)
+}
+
+// builtins are the extensions within this program: those that are light.
+// Nothing of them runs before a backend of theirs is used.
+func builtins() map[string]func() sdk.Extension {
+	return map[string]func() sdk.Extension{
+		docker.Name: func() sdk.Extension { return docker.New(docker.Options{Program: backend.Beside}) },
+	}
 }
 
 // cookie is the variable by which Terraform tells a plugin that it is one.

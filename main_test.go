@@ -4,9 +4,44 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/provider"
+	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
+
+	face "github.com/sand-boxer/terraform-provider-sandboxer/internal/provider"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
+
+// The provider block has exactly the settings that an extension within this
+// program describes, in the same words.
+func TestProviderBlockAgreesWithExtensions(t *testing.T) {
+	var block provider.SchemaResponse
+	face.New(face.Options{}).Schema(t.Context(), provider.SchemaRequest{}, &block)
+	for name, construct := range builtins() {
+		described, err := construct().Describe(t.Context(), sdk.DescribeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nested, ok := block.Schema.Attributes[name].(schema.SingleNestedAttribute)
+		if !ok {
+			t.Errorf("the provider block has no object %s", name)
+			continue
+		}
+		for _, key := range described.ConfigSchema {
+			if a := nested.Attributes[key.Name]; a == nil || a.GetMarkdownDescription() != key.Description {
+				t.Errorf("%s.%s is not described in the provider block as by the extension", name, key.Name)
+			}
+		}
+		for attribute := range nested.Attributes {
+			if !slices.ContainsFunc(described.ConfigSchema, func(key sdk.ConfigKey) bool { return key.Name == attribute }) {
+				t.Errorf("the extension %s knows no %s", name, attribute)
+			}
+		}
+	}
+}
 
 // Terraform gets the plugin, everyone else the command line.
 func TestFaces(t *testing.T) {

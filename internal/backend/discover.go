@@ -168,6 +168,26 @@ func find(config Config) (string, error) {
 	return "", missing(config.Extension, "", looked)
 }
 
+// Beside returns the path of a file by name, from the folders in which
+// programs of extensions are looked for. The file need not be one that this
+// machine can execute: an extension's programs for other machines lie there
+// too.
+func Beside(name string) (string, error) {
+	places, err := SearchPath()
+	if err != nil {
+		return "", err
+	}
+	var looked []string
+	for _, place := range places {
+		path := filepath.Join(place.Dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path, nil
+		}
+		looked = append(looked, fmt.Sprintf("%s (%s)", place.Dir, place.Kind))
+	}
+	return "", fmt.Errorf("there is no %s in %s", name, listing(looked))
+}
+
 // missing is the error for an extension without a program.
 func missing(extension, reason string, looked []string) error {
 	message := fmt.Sprintf("no program for extension %s", extension)

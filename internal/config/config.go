@@ -153,13 +153,13 @@ func (c Config) Complete(getenv func(string) string) (Config, error) {
 }
 
 // With returns the configuration with a backend of the given name. The
-// embedded one needs no settings and is there when it is named; another has to
-// be configured, and its name changes nothing.
+// embedded one and the platform's own need no settings and are there when they
+// are named; another has to be configured, and its name changes nothing.
 func (c Config) With(name string) Config {
-	if _, found := c.Backends[name]; found || name != ExtensionLocal {
+	if _, found := c.Backends[name]; found || (name != ExtensionLocal && name != DefaultBackend()) {
 		return c
 	}
-	return Merge(c, Config{Backends: map[string]Backend{name: {Extension: ExtensionLocal}}})
+	return Merge(c, Config{Backends: map[string]Backend{name: {Extension: name}}})
 }
 
 // The patterns are compiled when first used: Terraform starts the program

@@ -36,7 +36,7 @@ type Attribute struct {
 func Attributes() []Attribute {
 	attributes := []Attribute{
 		{Name: "fleet", Type: TypeString, Env: "SANDBOXER_FLEET", Description: "Scope of ownership: nothing of another fleet is ever listed, reaped or touched. Name one wherever a backend is shared. Default: `" + DefaultFleet + "`."},
-		{Name: "backend", Type: TypeString, Env: "SANDBOXER_BACKEND", Description: "Backend of whatever names none. Default: the only one that is configured, else the embedded backend `local`, which runs on Linux (amd64, arm64)."},
+		{Name: "backend", Type: TypeString, Env: "SANDBOXER_BACKEND", Description: "Backend of whatever names none. Default: the only one that is configured, else the embedded backend `local` on Linux (amd64, arm64) and `docker`, this machine's Docker Engine, elsewhere."},
 		{Name: "default_ttl", Type: TypeDuration, Env: "SANDBOXER_DEFAULT_TTL", Description: "How long a sandbox lives when neither its creator nor its profile says, as a Go duration. Default: `1h`."},
 		{Name: "max_ttl", Type: TypeDuration, Env: "SANDBOXER_MAX_TTL", Description: "The longest life of a sandbox, extensions included, as a Go duration. Default: `24h`."},
 		{Name: "owner", Type: TypeString, Env: "SANDBOXER_OWNER", Description: "Team or person that sandboxes are made for. Default: from the environment of CI."},

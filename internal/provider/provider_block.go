@@ -40,6 +40,7 @@ type providerModel struct {
 	ProfileDirs   types.List   `tfsdk:"profile_dirs"`
 	Backends      types.Map    `tfsdk:"backends"`
 	Local         types.Object `tfsdk:"local"`
+	Docker        types.Object `tfsdk:"docker"`
 }
 
 // backendModel is one entry of backends.
@@ -50,6 +51,7 @@ type backendModel struct {
 	SHA256     types.String `tfsdk:"sha256"`
 	Env        types.List   `tfsdk:"env"`
 	Local      types.Object `tfsdk:"local"`
+	Docker     types.Object `tfsdk:"docker"`
 }
 
 // localAttributes is the configuration of the embedded backend.
@@ -59,6 +61,21 @@ func localAttributes() map[string]schema.Attribute {
 		"image_cache_size": schema.StringAttribute{Optional: true, MarkdownDescription: "The most that unpacked images may take of the disk, for example `20GiB`. Those that no sandbox or snapshot needs are removed, the least recently used first. Default: `10GiB`."},
 	}
 }
+
+// dockerAttributes is the configuration of the Docker backend, in the words of
+// its own schema.
+func dockerAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"host":          schema.StringAttribute{Optional: true, MarkdownDescription: "Address of the engine: `unix:///path`, `npipe:////./pipe/name`, `tcp://host:port` or `ssh://user@host`. Default: `context`, else `DOCKER_HOST`, else the Docker context in use, else the socket of this machine's engine."},
+		"context":       schema.StringAttribute{Optional: true, MarkdownDescription: "Name of a Docker context, as `docker context ls` shows them."},
+		"cert_path":     schema.StringAttribute{Optional: true, MarkdownDescription: "Directory with `ca.pem`, `cert.pem` and `key.pem` for `tcp://`. Default: `DOCKER_CERT_PATH` where the host is that of `DOCKER_HOST`."},
+		"reaper":        schema.StringAttribute{Optional: true, MarkdownDescription: "Who ends sandboxes at their deadline when every client is gone: `container` (default), one small container per fleet on the engine, or `external`, whoever runs `sandboxer reap`."},
+		"reaper_socket": schema.StringAttribute{Optional: true, MarkdownDescription: "Path of the engine's socket on the engine's own machine, for the reaper container. Default: the one of `host` where that is a socket, else `/var/run/docker.sock`."},
+	}
+}
+
+// known are the extensions that have an attribute of their own, by its name.
+var known = []string{config.ExtensionDocker, config.ExtensionLocal}
 
 // providerSchema takes the descriptions from the one table of the
 // configuration.
@@ -86,7 +103,10 @@ func providerSchema() schema.Schema {
 	dirs := func(name string) schema.Attribute {
 		return schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: about[name]}
 	}
-	const local = "The embedded backend: gVisor, nothing to install (Linux)."
+	const (
+		local  = "The embedded backend: gVisor, nothing to install (Linux)."
+		docker = "A Docker Engine, or what speaks its API on a socket."
+	)
 	return schema.Schema{
 		MarkdownDescription: "Sandboxes that are isolated, bounded in time and attributable, on the backend of your choice.\n\n" +
 			"Nothing has to be configured: on Linux the embedded backend `local` is used, `docker` elsewhere. " +
@@ -107,8 +127,12 @@ func providerSchema() schema.Schema {
 				Optional: true, Attributes: localAttributes(),
 				MarkdownDescription: local + " Short for a backend named `local`.",
 			},
+			"docker": schema.SingleNestedAttribute{
+				Optional: true, Attributes: dockerAttributes(),
+				MarkdownDescription: docker + " Short for a backend named `docker`.",
+			},
 			"backends": schema.MapNestedAttribute{
-				Optional: true, MarkdownDescription: "Configured backends by name. Each names its extension: by the attribute of that name (`{ local = {} }`) or, for any other, by `extension` and `config_json`.",
+				Optional: true, MarkdownDescription: "Configured backends by name. Each names its extension: by the attribute of that name (`{ docker = {} }`) or, for any other, by `extension` and `config_json`.",
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"extension":   schema.StringAttribute{Optional: true, MarkdownDescription: of["extension"]},
 					"config_json": schema.StringAttribute{Optional: true, Sensitive: true, MarkdownDescription: of["config_json"]},
@@ -116,6 +140,7 @@ func providerSchema() schema.Schema {
 					"sha256":      schema.StringAttribute{Optional: true, MarkdownDescription: of["sha256"]},
 					"env":         schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: of["env"]},
 					"local":       schema.SingleNestedAttribute{Optional: true, Attributes: localAttributes(), MarkdownDescription: local},
+					"docker":      schema.SingleNestedAttribute{Optional: true, Attributes: dockerAttributes(), MarkdownDescription: docker},
 				}},
 			},
 		},
@@ -155,11 +180,15 @@ func decodeBlock(ctx context.Context, raw tfsdk.Config) (block config.Config, un
 		diags.Append(found...)
 		block.Backends[name] = backend
 	}
-	if !model.Local.IsNull() {
-		if _, twice := block.Backends[config.ExtensionLocal]; twice {
-			diags.AddAttributeError(path.Root("local"), "Backend configured twice", "`local` is short for a backend of that name, which `backends` configures too. Leave out one of them.")
+	for _, name := range known {
+		object := map[string]types.Object{config.ExtensionLocal: model.Local, config.ExtensionDocker: model.Docker}[name]
+		if object.IsNull() {
+			continue
 		}
-		block.Backends[config.ExtensionLocal] = config.Backend{Extension: config.ExtensionLocal, Config: objectJSON(model.Local)}
+		if _, twice := block.Backends[name]; twice {
+			diags.AddAttributeError(path.Root(name), "Backend configured twice", "`"+name+"` is short for a backend of that name, which `backends` configures too. Leave out one of them.")
+		}
+		block.Backends[name] = config.Backend{Extension: name, Config: objectJSON(object)}
 	}
 	if diags.HasError() {
 		return block, nil, diags
@@ -179,13 +208,18 @@ func (b backendModel) decode(ctx context.Context, at path.Path) (config.Backend,
 	if !b.ConfigJSON.IsNull() {
 		backend.Config = json.RawMessage(b.ConfigJSON.ValueString())
 	}
-	switch {
-	case !b.Local.IsNull() && (backend.Extension != "" || backend.Config != nil):
-		diags.AddAttributeError(at.AtName("local"), "Two extensions for one backend", "A backend has one extension and one configuration: leave out `extension` and `config_json`, or `local`.")
-	case !b.Local.IsNull():
-		backend.Extension, backend.Config = config.ExtensionLocal, objectJSON(b.Local)
-	case backend.Extension == "":
-		diags.AddAttributeError(at, "No extension for a backend", "Write `{ local = {} }` or, for another extension, `{ extension = \"NAME\" }`.")
+	for _, name := range known {
+		object := map[string]types.Object{config.ExtensionLocal: b.Local, config.ExtensionDocker: b.Docker}[name]
+		switch {
+		case object.IsNull():
+		case backend.Extension != "" || backend.Config != nil:
+			diags.AddAttributeError(at.AtName(name), "Two extensions for one backend", "A backend has one extension and one configuration: leave out `extension`, `config_json` and the others, or `"+name+"`.")
+		default:
+			backend.Extension, backend.Config = name, objectJSON(object)
+		}
+	}
+	if backend.Extension == "" {
+		diags.AddAttributeError(at, "No extension for a backend", "Write `{ docker = {} }` or, for another extension, `{ extension = \"NAME\" }`.")
 	}
 	return backend, diags
 }

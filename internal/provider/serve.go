@@ -40,7 +40,7 @@ const (
 // SIGPIPE, which the first log line after Terraform's death raises; and
 // watches its parent, because an orphaned plugin lives on for ever. With
 // debug the plugin is started by a person, and the parent does not matter.
-func Serve(ctx context.Context, version string, debug bool) error {
+func Serve(ctx context.Context, opts Options, debug bool) error {
 	// Notify and not Ignore: an ignored signal stays ignored in the extension
 	// processes that are started from here.
 	pipe := make(chan os.Signal, 1)
@@ -48,7 +48,10 @@ func Serve(ctx context.Context, version string, debug bool) error {
 	defer signal.Stop(pipe)
 
 	collectLess(os.Getenv)
-	served := New(Options{Version: version, Logger: hostLogger(os.Getenv)})
+	if opts.Logger == nil {
+		opts.Logger = hostLogger(os.Getenv)
+	}
+	served := New(opts)
 	leave := func() {
 		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceAfterParent)
 		defer cancel()

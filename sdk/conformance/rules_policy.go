@@ -172,8 +172,13 @@ func (c *check) busy(target sdk.Target, work int) time.Duration {
 func limitCPUs(c *check, target sdk.Target) {
 	_, free := c.ready(c.creation())
 	work, unlimited := 100, time.Duration(0)
-	for range 16 { // enough work that starting a command is little beside it
-		if unlimited = c.busy(free, work); unlimited > 500*time.Millisecond {
+	// Enough work that starting a command is little beside it, which takes
+	// long by itself on a backend that is far or busy.
+	nothing := c.busy(free, 1)
+	for range 16 {
+		unlimited = min(c.busy(free, work), c.busy(free, work))
+		nothing = min(nothing, c.busy(free, 1))
+		if unlimited > 500*time.Millisecond && unlimited > 4*nothing {
 			break
 		}
 		work *= 2

@@ -80,6 +80,13 @@ func checkProvider(p *packer, name string, pl platform) error {
 	case size > maxProvider:
 		return fmt.Errorf("%s: %s has %d bytes, more than %d", name, binary, size, maxProvider)
 	}
+	for _, b := range repo.DockerPrograms {
+		for _, arch := range repo.EngineArchs {
+			if program := b.Name + "-linux-" + arch; sizes[program] == 0 {
+				return fmt.Errorf("%s has no %s", name, program)
+			}
+		}
+	}
 	_, extension := sizes[repo.ExtensionLocal.Name]
 	if want := slices.Contains(repo.ExtensionPlatforms, pl.OS+"/"+pl.Arch); extension != want {
 		return fmt.Errorf("%s: embedded backend in the archive: %v, want %v", name, extension, want)

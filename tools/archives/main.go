@@ -95,6 +95,11 @@ func (p *packer) all(ctx context.Context) ([]string, error) {
 	if err := os.MkdirAll(filepath.Join(p.dist, "bin"), 0o755); err != nil {
 		return nil, err
 	}
+	// What the hook in .goreleaser.yml does before a release.
+	target := repo.Target{Version: p.values.Version, Commit: p.values.Commit}
+	if _, err := repo.BuildDockerPrograms(ctx, p.root, target, repo.EngineArchs, filepath.Join(p.root, "bin", "containers")); err != nil {
+		return nil, err
+	}
 	var names []string
 	for _, a := range p.Archives {
 		made, err := p.archive(ctx, a)
@@ -169,7 +174,11 @@ func (p *packer) archive(ctx context.Context, a archive) ([]string, error) {
 			entries = append(entries, e)
 		}
 		for _, file := range a.Files {
-			entries = append(entries, entry{name: file, path: filepath.Join(p.root, file), mode: 0o644})
+			found, err := file.entries(p.root)
+			if err != nil {
+				return nil, err
+			}
+			entries = append(entries, found...)
 		}
 		if err := pack(format, filepath.Join(p.dist, name), entries); err != nil {
 			return nil, err

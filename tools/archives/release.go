@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,8 +52,40 @@ type archive struct {
 		GOOS    string   `yaml:"goos"`
 		Formats []string `yaml:"formats"`
 	} `yaml:"format_overrides"`
-	NameTemplate string   `yaml:"name_template"`
-	Files        []string `yaml:"files"`
+	NameTemplate string `yaml:"name_template"`
+	Files        []file `yaml:"files"`
+}
+
+// file is what an archive holds besides binaries.
+type file struct {
+	Src         string `yaml:"src"`
+	StripParent bool   `yaml:"strip_parent"`
+	Info        struct {
+		Mode os.FileMode `yaml:"mode"`
+	} `yaml:"info"`
+}
+
+// entries returns what a file's pattern matches below a directory.
+func (f file) entries(root string) ([]entry, error) {
+	paths, err := filepath.Glob(filepath.Join(root, f.Src))
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("nothing matches %s", f.Src)
+	}
+	var found []entry
+	for _, path := range paths {
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return nil, err
+		}
+		if f.StripParent {
+			name = filepath.Base(path)
+		}
+		found = append(found, entry{name: name, path: path, mode: cmp.Or(f.Info.Mode, 0o644)})
+	}
+	return found, nil
 }
 
 type extraFile struct {

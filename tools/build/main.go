@@ -25,14 +25,15 @@ func main() {
 	defer stop()
 	version := flag.String("version", repo.DevVersion, "version that the binaries report")
 	out := flag.String("out", "", "directory to build into (default bin/ of the checkout)")
+	containers := flag.Bool("containers", false, "build only what runs in containers, for every engine")
 	flag.Parse()
-	if err := run(ctx, *version, *out); err != nil {
+	if err := run(ctx, *version, *out, *containers); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, version, out string) error {
+func run(ctx context.Context, version, out string, containers bool) error {
 	root, err := repo.Root()
 	if err != nil {
 		return err
@@ -44,6 +45,12 @@ func run(ctx context.Context, version, out string) error {
 		return err
 	}
 	target := repo.Target{OS: runtime.GOOS, Arch: runtime.GOARCH, Version: version, Commit: repo.Commit(ctx, root)}
+	if containers {
+		return programs(ctx, root, target, repo.EngineArchs, out)
+	}
+	if err := programs(ctx, root, target, []string{target.Arch}, out); err != nil {
+		return err
+	}
 	begin := time.Now()
 	provider := filepath.Join(out, repo.Provider.Name)
 	if err := repo.Build(ctx, root, repo.Provider, target, provider); err != nil {
@@ -66,6 +73,17 @@ func run(ctx context.Context, version, out string) error {
 	}
 	report(extension, begin)
 	return nil
+}
+
+// programs builds what runs in containers on an engine.
+func programs(ctx context.Context, root string, target repo.Target, archs []string, out string) error {
+	begin := time.Now()
+	paths, err := repo.BuildDockerPrograms(ctx, root, target, archs, out)
+	for _, path := range paths {
+		report(path, begin)
+		begin = time.Now()
+	}
+	return err
 }
 
 // link gives the provider its second name: a hard link where that works, a

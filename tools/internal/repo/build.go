@@ -32,6 +32,36 @@ var (
 	ExtensionLocal = Binary{Name: "sandboxer-extension-local", Dir: "extensions/local"}
 )
 
+// DockerPrograms are the Docker backend's programs that run in containers:
+// built for the engines' platforms, whatever this one is.
+var DockerPrograms = []Binary{
+	{Name: "sandboxer-docker-guest", Dir: "internal/backend/docker/guest"},
+	{Name: "sandboxer-docker-reaper", Dir: "internal/backend/docker/reaper"},
+}
+
+// EngineArchs are the processors of engines.
+var EngineArchs = []string{"amd64", "arm64"}
+
+// BuildDockerPrograms builds the programs for some processors and returns
+// their paths.
+func BuildDockerPrograms(ctx context.Context, root string, target Target, archs []string, out string) ([]string, error) {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, arch := range archs {
+		for _, b := range DockerPrograms {
+			target.OS, target.Arch = "linux", arch
+			path := filepath.Join(out, b.Name+"-linux-"+arch)
+			if err := Build(ctx, root, b, target, path); err != nil {
+				return nil, err
+			}
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
 // ExtensionPlatforms are where the embedded backend builds.
 var ExtensionPlatforms = []string{"linux/amd64", "linux/arm64"}
 

@@ -1,0 +1,57 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package docker_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+)
+
+// The reaper ends what has expired when every client is gone, touches nothing
+// of another fleet, and ends with the last lease; when somebody removes it,
+// the next create makes it again.
+func TestDockerReaper(t *testing.T) {
+	other := open(t)
+	_, foreign := other.create(t, short)
+	b := open(t, withReaper)
+	s, target := b.create(t, short)
+	if len(s.Guards) != 1 || s.Guards[0] != sdk.GuardReaperContainer {
+		t.Errorf("guards %v", s.Guards)
+	}
+	if err := b.RemoveReaper(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.Get(t.Context(), sdk.GetOptions{Target: target})
+	if err != nil || len(got.Sandbox.Guards) != 0 {
+		t.Errorf("without a reaper: guards %v, %v", got.Sandbox.Guards, err)
+	}
+	lasting, _ := b.create(t)
+	b.run(t, target, "true")
+	waitFor(t, "the reaper has ended what expired", func() bool {
+		_, err := b.Get(t.Context(), sdk.GetOptions{Target: target})
+		return errors.Is(err, sdk.ErrNotFound)
+	})
+	b.nothingLeft(t, s.ID)
+	if _, err := b.Get(t.Context(), sdk.GetOptions{Target: sdk.Target{ID: lasting.ID, Fleet: b.fleet}}); err != nil {
+		t.Errorf("one that has not expired: %v", err)
+	}
+	if got, err := other.Get(t.Context(), sdk.GetOptions{Target: foreign}); err != nil || got.Sandbox.Status != sdk.StatusExpired {
+		t.Errorf("one of another fleet: %s, %v", got.Sandbox.Status, err)
+	}
+	if _, err := b.Destroy(t.Context(), sdk.DestroyOptions{Target: sdk.Target{ID: lasting.ID, Fleet: b.fleet}}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the reaper has ended with the last lease", func() bool {
+		list, err := b.engine.Client.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", sdk.LabelFleet+"="+b.fleet)})
+		return err == nil && len(list.Items) == 0
+	})
+}
+
+// short is a life that a busy machine needs no more than for a create.
+func short(opts *sdk.CreateOptions) { opts.ExpiresAt = time.Now().UTC().Add(20 * time.Second) }

@@ -85,6 +85,7 @@ const (
 	FeatureFiles                 Feature = "files"
 	FeaturePorts                 Feature = "ports"
 	FeatureLogs                  Feature = "logs"
+	FeatureNetworkLog            Feature = "network_log" // what the network policy refused; see LogNetwork
 	FeatureCredentialIsolation   Feature = "credential_isolation"
 	FeatureHostRoot              Feature = "host_root"   // a root filesystem without an image
 	FeatureImageFile             Feature = "image_file"  // an image by path
@@ -106,7 +107,7 @@ func Features() []Feature {
 		FeatureIdleTimeout, FeatureIdleExec, FeatureIdleFiles, FeatureIdlePorts, FeatureIdleProcesses,
 		FeatureIdempotentCreate, FeatureListComplete,
 		FeatureFilesystemSnapshot, FeatureMemorySnapshot, FeatureSnapshotLeavesRunning, FeatureRestore, FeatureFork,
-		FeaturePortableSnapshot, FeaturePause, FeatureExec, FeatureFiles, FeaturePorts, FeatureLogs,
+		FeaturePortableSnapshot, FeaturePause, FeatureExec, FeatureFiles, FeaturePorts, FeatureLogs, FeatureNetworkLog,
 		FeatureCredentialIsolation, FeatureHostRoot, FeatureImageFile, FeatureImagePull,
 		FeatureImageBuild, FeatureCompose, FeatureMachine, FeatureTemplate, FeatureRuntime,
 	}

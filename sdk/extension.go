@@ -83,7 +83,7 @@ type Copier interface {
 
 // Logger is implemented by extensions that keep the main process's output.
 type Logger interface {
-	// Logs writes the output of the main process. With Follow it returns
+	// Logs writes one of the logs, usually the output of the main process. With Follow it returns
 	// when the sandbox ends or the context does.
 	Logs(ctx context.Context, opts LogsOptions) (LogsResult, error)
 }
@@ -334,10 +334,22 @@ type CopyOutResult struct{ Bytes int64 }
 // LogsOptions are the options of [Logger.Logs].
 type LogsOptions struct {
 	Target Target
+	// Source says which log; one that is not kept is [ErrUnsupported].
+	Source LogSource
 	Follow bool
 	Tail   int       // last lines only; 0 is all that is kept
-	Output io.Writer // stdout and stderr of the main process, as written
+	Output io.Writer // as written
 }
+
+// LogSource is one of the logs of a sandbox.
+type LogSource string
+
+// The logs. Every [Logger] has the first one; [FeatureNetworkLog] says
+// whether it has the other.
+const (
+	LogMain    LogSource = ""        // stdout and stderr of the main process
+	LogNetwork LogSource = "network" // connections and names that the network policy refused, a line each
+)
 
 // LogsResult is the result of [Logger.Logs].
 type LogsResult struct{ Bytes int64 }

@@ -103,12 +103,13 @@ func (m *Manager) copier(ctx context.Context, id string, opts CopyOptions) (sdk.
 // LogsOptions are the options of [Manager.Logs].
 type LogsOptions struct {
 	Backend string
+	Source  sdk.LogSource
 	Follow  bool
 	Tail    int // last lines only; 0 is all that is kept
 	Output  io.Writer
 }
 
-// Logs writes the output of a sandbox's main process.
+// Logs writes one of a sandbox's logs.
 func (m *Manager) Logs(ctx context.Context, id string, opts LogsOptions) error {
 	ext, at, err := m.using(ctx, id, opts.Backend)
 	if err != nil {
@@ -118,7 +119,17 @@ func (m *Manager) Logs(ctx context.Context, id string, opts LogsOptions) error {
 	if !ok {
 		return lacks(at.backend, "logs")
 	}
-	if _, err := logger.Logs(ctx, sdk.LogsOptions{Target: at.target(m.settings.Fleet), Follow: opts.Follow, Tail: opts.Tail, Output: opts.Output}); err != nil {
+	if opts.Source == sdk.LogNetwork {
+		// An extension that has never heard of it would give the other log.
+		described, err := ext.Describe(ctx, sdk.DescribeOptions{})
+		if err != nil {
+			return failure("logs of sandbox", id, at.backend, err)
+		}
+		if described.Capabilities.Of(sdk.FeatureNetworkLog).Class == sdk.ClassUnsupported {
+			return sdk.Unsupported("network", "the extension of backend %q keeps no network log", at.backend)
+		}
+	}
+	if _, err := logger.Logs(ctx, sdk.LogsOptions{Target: at.target(m.settings.Fleet), Source: opts.Source, Follow: opts.Follow, Tail: opts.Tail, Output: opts.Output}); err != nil {
 		return failure("logs of sandbox", id, at.backend, err)
 	}
 	return nil

@@ -181,7 +181,7 @@ func makeDocument() *node {
 		)},
 		field{"network", node{is: kindObject, description: "Network policy.", fields: []field{
 			{"egress", text("What the sandbox may reach: `none` (no network at all), `deny` (nothing but `allow`), `open`. Default: `none`.", oneOf(sdk.EgressDeny, sdk.EgressOpen, sdk.EgressNone))},
-			{"allow", texts("What may be reached with `egress = \"deny\"`: `host:port`, `CIDR:port`, `*.domain:port`; without a port, all ports. Not on `local`.")},
+			{"allow", texts("What may be reached with `egress = \"deny\"`: `host:port`, `*.domain:port` for every name below it, `address:port`, `CIDR:port` or `[IPv6 CIDR]:port`; without a port, every port. See the guide on network policy.")},
 		}, rules: map[string]any{
 			"if":   map[string]any{"properties": map[string]any{"allow": map[string]any{"type": "array", "minItems": 1}}, "required": []string{"allow"}},
 			"then": map[string]any{"properties": map[string]any{"egress": map[string]any{"const": sdk.EgressDeny}}, "required": []string{"egress"}},

@@ -99,7 +99,7 @@ func profileArguments() map[string]schema.Attribute {
 		}),
 		"network": object("Network policy, in force before the first instruction. Default: no network.", map[string]schema.Attribute{
 			"egress": textArgument("`none` (default): no network at all; `deny`: nothing but `allow`; `open`.", stringvalidator.OneOf(sdk.EgressNone, sdk.EgressDeny, sdk.EgressOpen)),
-			"allow":  texts("What `deny` lets through: `host:port`, `*.domain:port`, `address:port`, `CIDR:port`; without a port, all ports. Not on `local`, which has no allow-lists."),
+			"allow":  texts("What `deny` lets through: `host:port`, `*.domain:port` for every name below it, `address:port`, `CIDR:port` or `[IPv6 CIDR]:port`; without a port, every port. See the guide on network policy."),
 		}),
 		"ready": object("The check that makes a sandbox ready, after create and after each restore: exactly one of `http`, `tcp`, `exec` and `log`.", map[string]schema.Attribute{
 			"http":    object("Ready when the answer is 2xx or 3xx.", http),

@@ -270,7 +270,7 @@ func (c *client) CopyOut(ctx context.Context, opts sdk.CopyOutOptions) (sdk.Copy
 
 func (c *client) Logs(ctx context.Context, opts sdk.LogsOptions) (sdk.LogsResult, error) {
 	var bytes int64
-	err := stream(ctx, c, "Logs", c.wire.Logs, &pb.LogsRequest{Target: encodeTarget(opts.Target), Follow: opts.Follow, Tail: int64(opts.Tail)},
+	err := stream(ctx, c, "Logs", c.wire.Logs, &pb.LogsRequest{Target: encodeTarget(opts.Target), Source: string(opts.Source), Follow: opts.Follow, Tail: int64(opts.Tail)},
 		func(message *pb.LogsResponse) (bool, error) {
 			bytes = message.GetEnd().GetBytes()
 			return message.GetEnd() != nil, c.writeFrame("Logs", opts.Output, message.GetData())

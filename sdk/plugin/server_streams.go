@@ -355,7 +355,7 @@ func (s *server) Logs(req *pb.LogsRequest, stream grpc.ServerStreamingServer[pb.
 	out := &sender[pb.LogsResponse]{stream: stream}
 	defer out.close()
 	result, err := logger.Logs(stream.Context(), sdk.LogsOptions{
-		Target: decodeTarget(req.GetTarget()), Follow: req.GetFollow(), Tail: int(req.GetTail()),
+		Target: decodeTarget(req.GetTarget()), Source: sdk.LogSource(req.GetSource()), Follow: req.GetFollow(), Tail: int(req.GetTail()),
 		Output: frameWriter{func(frame []byte) error {
 			return out.send(&pb.LogsResponse{Message: &pb.LogsResponse_Data{Data: frame}})
 		}},

@@ -117,6 +117,7 @@ func description() sdk.DescribeResult {
 			sdk.FeatureFiles:                 files,
 			sdk.FeaturePorts:                 noNetwork,
 			sdk.FeatureLogs:                  enforced("what the main process has written by the vendor's clock"),
+			sdk.FeatureNetworkLog:            noNetwork,
 			sdk.FeatureCredentialIsolation:   unsupported("a box has no credentials to keep apart"),
 			sdk.FeatureHostRoot:              enforced("a box begins empty"),
 			sdk.FeatureImageFile:             noSource,

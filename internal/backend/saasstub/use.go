@@ -61,6 +61,9 @@ const followPause = 50 * time.Millisecond
 // when it is asked to follow.
 func (e *Extension) Logs(ctx context.Context, opts sdk.LogsOptions) (sdk.LogsResult, error) {
 	result := sdk.LogsResult{}
+	if opts.Source != sdk.LogMain {
+		return result, sdk.Unsupported("source", "the vendor keeps no log %.40q", opts.Source)
+	}
 	log, over, err := e.log(ctx, opts.Target)
 	if err != nil {
 		return result, err

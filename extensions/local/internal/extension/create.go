@@ -126,7 +126,7 @@ func (e *Extension) newRecord(opts sdk.CreateOptions, p *plan) record.Record {
 			ExpiresAt: expires.UTC().Round(0), MaxExpiresAt: maxExpires.UTC().Round(0), Generation: 1, Event: opts.Event,
 		},
 		OnExpiry: opts.OnExpiry, CreatedAt: now.UTC().Round(0), Status: sdk.StatusCreating,
-		Env: opts.Env, Home: p.home, Network: egress(opts.Profile), Image: p.image, ImageEnv: p.imageEnv,
+		Env: opts.Env, Home: p.home, Network: egressOf(opts.Profile), Image: p.image, ImageEnv: p.imageEnv,
 		UID: e.store.uid(), Cgroups: p.cgroups, Program: p.digest, GVisor: p.gvisor, SnapshotID: p.snapshotID,
 	}
 	if r.OnExpiry == "" {

@@ -5,7 +5,7 @@
 
 package extension
 
-// The main process's output, read from the files that its supervisor writes.
+// A sandbox's logs, read from the files that its supervisor writes.
 
 import (
 	"bytes"
@@ -25,14 +25,24 @@ import (
 
 // Logs implements [sdk.Logger].
 func (e *Extension) Logs(ctx context.Context, opts sdk.LogsOptions) (sdk.LogsResult, error) {
-	_, dir, err := e.read(opts.Target)
+	r, dir, err := e.read(opts.Target)
 	if err != nil {
 		return sdk.LogsResult{}, err
+	}
+	name := supervisor.LogName
+	switch opts.Source {
+	case sdk.LogMain:
+	case sdk.LogNetwork:
+		if name = supervisor.NetworkLogName; r.Profile.Network == nil || len(r.Profile.Network.Allow) == 0 {
+			return sdk.LogsResult{}, sdk.Unsupported("network", "%s has no network.allow, so there is nobody who could note what is refused", named(r.ID))
+		}
+	default:
+		return sdk.LogsResult{}, sdk.Unsupported("source", "there is no log %q", clip(string(opts.Source)))
 	}
 	if opts.Output == nil {
 		return sdk.LogsResult{}, sdk.Invalid("output", "there is none")
 	}
-	f, kept, err := readLog(dir)
+	f, kept, err := readLog(filepath.Join(dir, name))
 	if err != nil {
 		return sdk.LogsResult{}, err
 	}
@@ -50,7 +60,7 @@ func (e *Extension) Logs(ctx context.Context, opts sdk.LogsOptions) (sdk.LogsRes
 		if err != nil {
 			return sdk.LogsResult{Bytes: total}, err
 		}
-		if now, err := openLog(filepath.Join(dir, supervisor.LogName)); err == nil {
+		if now, err := openLog(filepath.Join(dir, name)); err == nil {
 			if sameFile(f, now) {
 				now.Close()
 			} else {
@@ -71,13 +81,13 @@ func (e *Extension) Logs(ctx context.Context, opts sdk.LogsOptions) (sdk.LogsRes
 }
 
 // readLog returns what is kept, and the current file at its end.
-func readLog(dir string) (*os.File, []byte, error) {
+func readLog(path string) (*os.File, []byte, error) {
 	var kept bytes.Buffer
-	if old, err := openLog(filepath.Join(dir, supervisor.OldLogName)); err == nil {
+	if old, err := openLog(supervisor.OldLog(path)); err == nil {
 		_, _ = io.Copy(&kept, io.LimitReader(old, supervisor.LogLimit))
 		old.Close()
 	}
-	f, err := openLog(filepath.Join(dir, supervisor.LogName))
+	f, err := openLog(path)
 	if errors.Is(err, os.ErrNotExist) {
 		f, err = os.Open(os.DevNull) // it never got to start
 	}

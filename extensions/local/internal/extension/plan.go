@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/cgroup"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/egress"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
@@ -69,8 +70,8 @@ const (
 
 func validEnv(name string) bool { return name != "" && !strings.ContainsAny(name, "=\x00") }
 
-// egress returns the profile's egress policy.
-func egress(p sdk.Profile) string {
+// egressOf returns the profile's egress policy.
+func egressOf(p sdk.Profile) string {
 	if p.Network == nil || p.Network.Egress == "" {
 		return sdk.EgressNone
 	}
@@ -108,11 +109,11 @@ func (e *Extension) validateCreate(opts sdk.CreateOptions) error {
 	if p.Runtime != "" {
 		return sdk.Unsupported("runtime", "the runtime of the local backend is always gVisor; leave %q out", clip(p.Runtime))
 	}
-	switch egress(p) {
+	switch egressOf(p) {
 	case sdk.EgressNone, sdk.EgressOpen:
 	case sdk.EgressDeny:
-		if len(p.Network.Allow) > 0 {
-			return sdk.Unsupported("network.allow", "the local backend can deny all egress, but has no allow-list")
+		if err := egress.Validate(p.Network.Allow); err != nil {
+			return err
 		}
 	default:
 		return sdk.Invalid("network.egress", "%q is none of deny, open and none", clip(p.Network.Egress))
@@ -222,11 +223,6 @@ func (e *Extension) plan(ctx context.Context, opts sdk.CreateOptions, from *orig
 	if err := p.process(opts, source); err != nil {
 		return p, err
 	}
-	if p.config.Network == "host" {
-		// The host's resolver, since it is the host's network. A profile's own
-		// file comes later and wins.
-		p.config.Files = append(p.config.Files, guest.File{Path: "/etc/resolv.conf", Content: []byte(readSmall("/etc/resolv.conf")), Mode: 0o644})
-	}
 	if err := p.files(opts); err != nil {
 		return p, err
 	}
@@ -235,7 +231,30 @@ func (e *Extension) plan(ctx context.Context, opts sdk.CreateOptions, from *orig
 			return p, err
 		}
 	}
+	p.resolver(opts.Profile)
 	return p, nil
+}
+
+// resolverPath says which name server programs ask.
+const resolverPath = "/etc/resolv.conf"
+
+// resolver names the name server that the network has, if there is one, in a
+// new sandbox as in one from a filesystem snapshot, which may come from
+// another network. A profile's own file wins.
+func (p *plan) resolver(profile sdk.Profile) {
+	var content string
+	_, own := profile.Files[resolverPath]
+	switch {
+	case own || p.config.Start.Memory:
+		return
+	case p.config.Network == "host":
+		content = readSmall(resolverPath)
+	case p.config.Egress != nil:
+		content = egress.ResolvConf
+	default:
+		return
+	}
+	p.config.Files = append(p.config.Files, guest.File{Path: resolverPath, Content: []byte(content), Mode: 0o644})
 }
 
 func (p *plan) network(profile sdk.Profile) (err error) {
@@ -243,13 +262,18 @@ func (p *plan) network(profile sdk.Profile) (err error) {
 	for _, name := range p.portNames {
 		p.config.Ports = append(p.config.Ports, profile.Ports[name])
 	}
-	switch egress(profile) {
+	switch egressOf(profile) {
 	case sdk.EgressOpen:
 		p.config.Network = "host"
 	case sdk.EgressDeny:
+		p.config.Network = "sandbox"
+		if len(profile.Network.Allow) > 0 {
+			p.config.Egress = &egress.Config{Allow: profile.Network.Allow}
+			break
+		}
 		// A network stack whose only interface is loopback: no packet has
 		// anywhere to go, and published ports still reach in.
-		p.config.Network, p.config.OwnNet = "sandbox", true
+		p.config.OwnNet = true
 	default:
 		p.config.Network = "none"
 		if len(profile.Ports) > 0 {

@@ -12,6 +12,7 @@ package extension
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -62,7 +63,8 @@ func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeRes
 	if err := ctx.Err(); err != nil {
 		return sdk.ProbeResult{}, err
 	}
-	if data, err := json.Marshal(want); err == nil && want.Result.Usable {
+	whole := want.Result.Usable && want.Result.Capabilities.Of(sdk.FeatureEgressDomain).Class == sdk.ClassEnforced
+	if data, err := json.Marshal(want); err == nil && whole {
 		// Only good news is kept: what was wrong may be put right at any time.
 		_ = record.WriteFile(path, data, 0o600)
 	}
@@ -82,26 +84,51 @@ func (e *Extension) unusable(reason, advice string) sdk.ProbeResult {
 	return sdk.ProbeResult{Reason: reason, Advice: advice, Capabilities: e.capabilities(false), Details: details()}
 }
 
-// tryBoot makes a sandbox in a fleet of its own and throws it away.
+// maxReason bounds the error in a guarantee's reason.
+const maxReason = 400
+
+// tryBoot finds out what can be started here.
 func (e *Extension) tryBoot(ctx context.Context) sdk.ProbeResult {
 	begun := time.Now()
+	if err := e.try(ctx, sdk.Profile{Name: "probe"}); err != nil {
+		reason, advice := cause(err)
+		return e.unusable(reason, advice)
+	}
+	took := time.Since(begun).Round(time.Millisecond)
+	result := sdk.ProbeResult{Usable: true, Capabilities: e.capabilities(true), Details: details()}
+	result.Capabilities[sdk.FeatureEgressCIDR], result.Capabilities[sdk.FeatureEgressDomain] = allowGuarantees(
+		e.try(ctx, sdk.Profile{Name: "probe", Network: &sdk.Network{Egress: sdk.EgressDeny, Allow: []string{"probe.invalid:443"}}}))
+	result.Details = append(result.Details, sdk.Detail{Name: "boot", Value: took.String()})
+	return result
+}
+
+// try makes a sandbox in a fleet of its own and throws it away.
+func (e *Extension) try(ctx context.Context, profile sdk.Profile) error {
 	id := "sbx-" + randomText(20)
 	now := e.now()
 	const fleet = "sandboxer-probe"
 	_, err := e.Create(ctx, sdk.CreateOptions{
 		ID: id, Identity: sdk.Identity{ID: id, Fleet: fleet, CreatedAt: now, Actor: "probe"},
-		Profile: sdk.Profile{Name: "probe"}, ExpiresAt: now.Add(time.Minute),
+		Profile: profile, ExpiresAt: now.Add(time.Minute),
 	})
 	if err != nil {
-		reason, advice := cause(err)
-		return e.unusable(reason, advice)
+		return err
 	}
-	if _, err := e.Destroy(ctx, sdk.DestroyOptions{Target: sdk.Target{ID: id, Fleet: fleet}}); err != nil {
-		return e.unusable(err.Error(), "")
+	_, err = e.Destroy(ctx, sdk.DestroyOptions{Target: sdk.Target{ID: id, Fleet: fleet}})
+	return err
+}
+
+// allowGuarantees are what is promised about an allow-list, once one has been
+// tried: a kernel without veth, or a user who may not make network namespaces,
+// has none.
+func allowGuarantees(tried error) (cidr, domain sdk.Guarantee) {
+	if tried != nil {
+		no := sdk.Guarantee{Class: sdk.ClassUnsupported, Reason: "a sandbox with an allow-list can't be started here: " + clipAt(tried.Error(), maxReason)}
+		return no, no
 	}
-	result := sdk.ProbeResult{Usable: true, Capabilities: e.capabilities(true), Details: details()}
-	result.Details = append(result.Details, sdk.Detail{Name: "boot", Value: time.Since(begun).Round(time.Millisecond).String()})
-	return result
+	cidr = sdk.Guarantee{Class: sdk.ClassEnforced, Reason: "TCP alone, decided and carried by the supervisor; nothing else leaves"}
+	domain = sdk.Guarantee{Class: sdk.ClassEnforced, Reason: "TCP alone, to names that the sandbox's own name server answers for, so DNS is covered; what a server behind an allowed name forwards to is not seen"}
+	return cidr, domain
 }
 
 // cause names what stands in the way, as far as it shows.
@@ -148,6 +175,7 @@ func inContainer() bool {
 // capabilities is the document for this machine.
 func (e *Extension) capabilities(usable bool) sdk.Capabilities {
 	c := staticCapabilities()
+	c[sdk.FeatureEgressCIDR], c[sdk.FeatureEgressDomain] = allowGuarantees(errors.New("no sandbox can be"))
 	if usable {
 		maps.Copy(c, limitGuarantees(cgroup.Find().Proven()))
 		c[sdk.FeatureHostRoot] = sdk.Guarantee{Class: sdk.ClassEnforced, Reason: "this machine's programs and libraries, by allow-list"}

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/egress"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/snapshot"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
@@ -76,6 +77,18 @@ func (o *origin) apply(p *plan) (err error) {
 	}
 	if p.config.Pids > 0 && m.Process.Group == "" {
 		return sdk.Unsupported("limits.pids", "memory snapshot %s was made of a sandbox without a limit of processes, and can't be given one", m.ID)
+	}
+	if p.config.Egress != nil && !m.Gateway {
+		return sdk.Invalid("network.allow", "memory snapshot %s was made without a way out: a network can't change under running processes", m.ID)
+	}
+	if m.Gateway {
+		// The policy is the profile's, and processes may hold addresses that
+		// stand for names.
+		p.config.OwnNet = false
+		if p.config.Egress == nil {
+			p.config.Egress = &egress.Config{}
+		}
+		p.config.Egress.Names = m.Names
 	}
 	// Main process and spec are the source's: the runtime refuses others, and
 	// the process runs already.

@@ -157,12 +157,12 @@ func (e *Extension) write(ctx context.Context, opts sdk.SnapshotOptions, r recor
 		CreatedAt: e.now().UTC().Round(0), ExpiresAt: opts.ExpiresAt.UTC().Round(0), Event: opts.Event,
 		ContainsSecrets: opts.Kind == sdk.SnapshotMemory && len(r.Secrets) > 0, Files: files,
 		Image: r.Image, ImageEnv: r.ImageEnv, Env: r.Env, Home: r.Home, Host: snapshot.ThisHost(),
-		Network: made.Network, Process: made.Process,
+		Network: made.Network, Gateway: made.Gateway, Process: made.Process,
 	}
 	// What counts is what drives the sandbox, which may be older than we are.
 	m.Host.GVisor, m.Host.Init = r.GVisor, made.Init
 	if opts.Kind == sdk.SnapshotMemory {
-		m.Spec = made.Spec
+		m.Spec, m.Names = made.Spec, made.Names
 	}
 	if err := snapshot.Write(partial, m); err != nil {
 		return fail(err)

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,11 +34,11 @@ const (
 
 // Private describes a private root.
 type Private struct {
-	Scratch string // existing directory to mount on
-	Sandbox string
-	Program string
-	Image   string // empty: compose the host's root
-	Tun     bool   // /dev/net/tun is wanted
+	Scratch  string // existing directory to mount on
+	Sandbox  string
+	Program  string
+	Image    string // empty: compose the host's root
+	Resolver bool   // the process looks names up as the host does
 }
 
 // Enter makes the private root in this process's own mount namespace and
@@ -73,11 +74,12 @@ func (p Private) Enter() error {
 	} else if err := ComposeHost("/", at(PrivateRoot)); err != nil {
 		return fmt.Errorf("compose the host's root: %w", err)
 	}
-	devices := []string{"null", "zero", "full", "random", "urandom"}
-	if p.Tun {
-		devices = append(devices, "net/tun")
+	if p.Resolver {
+		if err := bindResolver(p.Scratch); err != nil {
+			return fmt.Errorf("bind the host's resolver configuration: %w", err)
+		}
 	}
-	for _, name := range devices {
+	for _, name := range []string{"null", "zero", "full", "random", "urandom"} {
 		if err := bind("/dev/"+name, at("/dev/"+name), false); err != nil {
 			return err
 		}
@@ -99,6 +101,24 @@ func (p Private) Enter() error {
 		return fmt.Errorf("detach the host's root: %w", err)
 	}
 	return os.Remove("/old")
+}
+
+// bindResolver makes the host's resolver configuration readable where the
+// resolver looks for it. Directories are bound and not the files: a host that
+// moves to another network puts a new file in the place of the old one.
+func bindResolver(root string) error {
+	dirs := []string{"/etc"}
+	if file, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil {
+		if dir := filepath.Dir(file); dir != "/" && dir != "/etc" && !strings.HasPrefix(dir, "/etc/") {
+			dirs = append(dirs, dir)
+		}
+	}
+	for _, dir := range dirs {
+		if err := bind(dir, filepath.Join(root, dir), true); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // bind mounts a file or directory, with what is mounted below it, on target,

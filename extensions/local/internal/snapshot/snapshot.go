@@ -61,7 +61,9 @@ type Manifest struct {
 	Env             map[string]string  `json:"env,omitempty"`
 	Home            string             `json:"home,omitempty"`
 	Host            Host               `json:"host"`
-	Network         string             `json:"network"` // the runtime's network type
+	Network         string             `json:"network"`           // the runtime's network type
+	Gateway         bool               `json:"gateway,omitempty"` // the network had a way out
+	Names           []string           `json:"names,omitempty"`   // of a memory snapshot: those with an address, in its order
 	Process         supervisor.Process `json:"process"`
 	Spec            json.RawMessage    `json:"spec,omitempty"` // of a memory snapshot
 }

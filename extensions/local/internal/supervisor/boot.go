@@ -87,7 +87,7 @@ func (s *supervisor) boot(ctx context.Context) error {
 	// anybody waits for. The init reports about the main process on the third;
 	// the process itself has its output twice.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = gate, output, report
-	if err := s.runsc.Explain(ctx, verb, cmd.Run(), nil); err != nil {
+	if err := s.runsc.Explain(ctx, verb, s.inNetwork(cmd.Run), nil); err != nil {
 		if log := s.runsc.BootLog(); log != "" {
 			err = fmt.Errorf("%w\nend of the boot log:\n%s", err, log)
 		}

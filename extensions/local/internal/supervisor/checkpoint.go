@@ -95,5 +95,9 @@ func (s *supervisor) checkpoint(ctx context.Context, kind string, deadline time.
 	if err := s.runsc.Explain(ctx, args[0], err, out); err != nil {
 		return answer{}, err
 	}
-	return answer{Made: &Made{Spec: spec, Init: initproc.Version, Network: s.config.Network, Process: s.config.Process}}, failpoint.Hit(checkpointMade)
+	made := &Made{Spec: spec, Init: initproc.Version, Network: s.config.Network, Process: s.config.Process}
+	if s.gateway != nil {
+		made.Gateway, made.Names = true, s.gateway.Names()
+	}
+	return answer{Made: made}, failpoint.Hit(checkpointMade)
 }

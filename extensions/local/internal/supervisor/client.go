@@ -141,6 +141,8 @@ type Made struct {
 	Spec    []byte
 	Init    string // version of the sandbox's init
 	Network string
+	Gateway bool     // there is one
+	Names   []string // that it has given addresses to
 	Process Process
 }
 

@@ -15,6 +15,7 @@ package supervisor
 import (
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/egress"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
 )
 
@@ -48,7 +49,8 @@ type Config struct {
 	Files      []guest.File // placed before the command starts
 	Ports      []int        // guest ports, one listener each
 	Start      Origin
-	OwnNet     bool // the supervisor was started in a network namespace of its own
+	OwnNet     bool           // the supervisor was started in a network namespace of its own
+	Egress     *egress.Config // the way out of a sandbox with an allow-list; not with OwnNet
 	Deadline   time.Duration
 }
 

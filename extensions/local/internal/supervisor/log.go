@@ -5,7 +5,8 @@
 
 package supervisor
 
-// The main process's output: a bounded file in the sandbox's directory.
+// Bounded files in the sandbox's directory: the main process's output, and
+// what the network policy refused.
 
 import (
 	"errors"
@@ -16,13 +17,17 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
 )
 
-// The log keeps the newest output: when a file is full it becomes the older
-// half and a new one is begun.
+// A log keeps what is newest: when a file is full it becomes the older half
+// and a new one is begun.
 const (
-	LogName    = "main.log"
-	OldLogName = "main.log.1"
-	LogLimit   = 8 << 20 // per file
+	LogName         = "main.log"
+	LogLimit        = 8 << 20 // per file
+	NetworkLogName  = "network.log"
+	NetworkLogLimit = 1 << 20
 )
+
+// OldLog names the older half of a log.
+func OldLog(name string) string { return name + ".1" }
 
 // openLog returns the pipe end that the sandbox writes to. It is a pipe
 // because a sandbox writes to a plain file at an offset of its own, over what
@@ -32,8 +37,8 @@ func (s *supervisor) openLog() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := &boundedLog{dir: rootfs.PrivateSandbox, limit: LogLimit}
-	if err := log.open(); err != nil {
+	log, err := newLog(LogName, LogLimit)
+	if err != nil {
 		return nil, errors.Join(err, read.Close(), write.Close())
 	}
 	go func() {
@@ -48,7 +53,7 @@ func (s *supervisor) openLog() (*os.File, error) {
 }
 
 type boundedLog struct {
-	dir   string
+	path  string
 	limit int64
 
 	mu   sync.Mutex
@@ -56,8 +61,13 @@ type boundedLog struct {
 	size int64
 }
 
+func newLog(name string, limit int64) (*boundedLog, error) {
+	l := &boundedLog{path: rootfs.PrivateSandbox + "/" + name, limit: limit}
+	return l, l.open()
+}
+
 func (l *boundedLog) open() error {
-	f, err := os.OpenFile(l.dir+"/"+LogName, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -74,7 +84,7 @@ func (l *boundedLog) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	if l.size+int64(len(p)) > l.limit && l.size > 0 {
 		_ = l.file.Close()
-		if err := os.Rename(l.dir+"/"+LogName, l.dir+"/"+OldLogName); err != nil {
+		if err := os.Rename(l.path, OldLog(l.path)); err != nil {
 			return 0, err
 		}
 		if err := l.open(); err != nil {

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/egress"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/rootfs"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
@@ -48,7 +49,8 @@ type supervisor struct {
 	over      chan string   // a limit was exceeded: the reason
 	room      pidsRoom
 	socket    *net.UnixListener
-	deadline  time.Time // as read last; only the loop of serve uses it
+	gateway   *egress.Gateway // nil without an allow-list
+	deadline  time.Time       // as read last; only the loop of serve uses it
 
 	// unsavable is held by what a memory snapshot has to wait for, and by one
 	// as a whole.
@@ -173,7 +175,7 @@ func start() (*supervisor, error) {
 	if err := failpoint.Hit(supervisorKnown); err != nil {
 		return nil, err
 	}
-	private := rootfs.Private{Scratch: config.Scratch, Sandbox: config.Sandbox, Program: config.Program, Image: config.Image}
+	private := rootfs.Private{Scratch: config.Scratch, Sandbox: config.Sandbox, Program: config.Program, Image: config.Image, Resolver: config.Egress != nil}
 	if err := private.Enter(); err != nil {
 		return nil, err
 	}
@@ -189,6 +191,11 @@ func start() (*supervisor, error) {
 	if config.OwnNet {
 		if err := loopbackUp(); err != nil {
 			return nil, fmt.Errorf("bring up the loopback interface: %w", err)
+		}
+	}
+	if config.Egress != nil {
+		if err := s.openGateway(); err != nil {
+			return nil, err
 		}
 	}
 	if s.socket, err = listen(); err != nil {

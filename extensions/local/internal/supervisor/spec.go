@@ -123,7 +123,7 @@ func (s *supervisor) spec() ociSpec {
 	if s.config.Process.Group != "" {
 		spec.Mounts = append(spec.Mounts, ociMount{"/sys/fs/cgroup", "cgroup", "cgroup", []string{"nosuid", "noexec", "nodev", "ro"}})
 	}
-	if s.config.OwnNet {
+	if s.config.OwnNet || s.config.Egress != nil {
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, ociNamespace{Type: "network", Path: "/proc/self/ns/net"})
 	}
 	spec.Annotations = map[string]string{}

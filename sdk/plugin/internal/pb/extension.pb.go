@@ -3121,6 +3121,7 @@ type LogsRequest struct {
 	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
 	Tail          int64                  `protobuf:"varint,3,opt,name=tail,proto3" json:"tail,omitempty"`
+	Source        string                 `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"` // empty is the main process's output
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3174,6 +3175,13 @@ func (x *LogsRequest) GetTail() int64 {
 		return x.Tail
 	}
 	return 0
+}
+
+func (x *LogsRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
 }
 
 type LogsResponse struct {
@@ -4608,11 +4616,12 @@ const file_extension_proto_rawDesc = "" +
 	"\x03end\x18\x02 \x01(\v2!.sandboxer.extension.v1.OutputEndH\x00R\x03endB\t\n" +
 	"\amessage\"!\n" +
 	"\tOutputEnd\x12\x14\n" +
-	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\"q\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\"\x89\x01\n" +
 	"\vLogsRequest\x126\n" +
 	"\x06target\x18\x01 \x01(\v2\x1e.sandboxer.extension.v1.TargetR\x06target\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
-	"\x04tail\x18\x03 \x01(\x03R\x04tail\"f\n" +
+	"\x04tail\x18\x03 \x01(\x03R\x04tail\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\"f\n" +
 	"\fLogsResponse\x12\x14\n" +
 	"\x04data\x18\x01 \x01(\fH\x00R\x04data\x125\n" +
 	"\x03end\x18\x02 \x01(\v2!.sandboxer.extension.v1.OutputEndH\x00R\x03endB\t\n" +

@@ -197,7 +197,19 @@ func (m *Manager) searchLost(ctx context.Context, plan createPlan, cause error) 
 	if err := m.remove(search, ext, place{id: plan.id, backend: plan.backend, ref: got.Sandbox.Ref}); err != nil {
 		return sdk.Sandbox{}, "", m.unknown(plan, cause, err)
 	}
+	if got.Sandbox.ID == "" && errors.Is(cause, sdk.ErrUnreachable) {
+		return sdk.Sandbox{}, "", m.mayCome(ctx, plan, cause)
+	}
 	return sdk.Sandbox{}, "", m.notMade(ctx, plan, cause)
+}
+
+// mayCome keeps the log open of an intent whose answer was lost and of which
+// nothing is seen: a request may still be on its way, and a listing may lag
+// behind what it did.
+func (m *Manager) mayCome(ctx context.Context, plan createPlan, cause error) error {
+	_, err := m.append(ctx, plan.id, ledger.Event{Type: ledger.Lost, Reason: reasonOf(cause), Message: "the answer to its create was lost, and it is not there"})
+	return errors.Join(fmt.Errorf("%w; the backend does not show it, and may do so yet: the ledger keeps the intent, and `sandboxer reap` removes it after %s",
+		failure("create sandbox", plan.id, plan.backend, cause), plan.lease.ExpiresAt.Format(time.RFC3339)), err)
 }
 
 // refused returns the error when it says that the backend did not act.

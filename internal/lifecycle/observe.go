@@ -105,6 +105,8 @@ func (m *Manager) ended(at place) (Sandbox, error) {
 		// The intent is written before the backend is asked: somebody may
 		// be asking right now.
 		view.Status = sdk.StatusCreating
+	case at.record.Status == sdk.StatusLost:
+		// The record says how.
 	default:
 		view.Status, view.Reason = sdk.StatusLost, "gone from the backend before its deadline, and not by us"
 	}

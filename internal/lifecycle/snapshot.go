@@ -162,6 +162,11 @@ func (m *Manager) searchSnapshot(ctx context.Context, at place, request sdk.Snap
 	if err != nil {
 		return sdk.Snapshot{}, fmt.Errorf("%w; whether snapshot %s exists could not be learnt (%w): the ledger keeps the intent", cause, request.SnapshotID, err)
 	}
+	if got.Snapshot.ID == "" && errors.Is(cause, sdk.ErrUnreachable) {
+		// As with a sandbox, it may come yet.
+		_, err := m.append(ctx, request.SnapshotID, ledger.Event{Type: ledger.Lost, Reason: reasonOf(cause), Message: "the answer to its making was lost, and it is not there"})
+		return sdk.Snapshot{}, errors.Join(fmt.Errorf("%w; the backend does not show snapshot %s, and may do so yet: the ledger keeps the intent", cause, request.SnapshotID), err)
+	}
 	for _, id := range []string{request.SnapshotID, at.id} {
 		_, err := m.append(ctx, id, ledger.Event{Type: ledger.SnapshotFailed, Reason: reasonOf(cause), Message: cause.Error(), SnapshotID: request.SnapshotID})
 		cause = errors.Join(cause, err)

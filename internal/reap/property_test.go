@@ -4,11 +4,9 @@
 package reap
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -22,11 +20,11 @@ import (
 // vendor that lies in every third call. Whatever they were told: once the
 // vendor is honest and the deadlines have passed, two sweeps leave nothing
 // at the vendor and nothing of the fleet open in a ledger, and another fleet
-// has lost nothing. REAP_SEEDS sets how many runs there are.
+// has lost nothing. The full size is a thousand runs.
 func TestNothingOutlivesItsDeadlineWhateverTheVendorSays(t *testing.T) {
-	seeds, err := strconv.Atoi(cmp.Or(os.Getenv("REAP_SEEDS"), "6"))
-	if err != nil {
-		t.Fatal(err)
+	seeds := 6
+	if os.Getenv("SANDBOXER_TEST_FULL") != "" {
+		seeds = 1000
 	}
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -4,11 +4,8 @@
 package saasstub
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -117,14 +114,10 @@ func TestAVendorThatNeverListsAllIsSaidToBeIncomplete(t *testing.T) {
 	}
 }
 
-// SAASSTUB_BOXES sets the size; the full run takes 10000.
+// At full size ten thousand live throughout or pass.
 func TestListingWithChurnMissesNobodyWhoLivedThroughout(t *testing.T) {
 	c := newCloud(t)
-	boxes, err := strconv.Atoi(cmp.Or(os.Getenv("SAASSTUB_BOXES"), "800"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lasting := boxes / 2
+	lasting := size(10_000, 800) / 2
 	var passing []sdk.Target
 	for n := range 2 * lasting {
 		target := c.mustCreate(t, n)

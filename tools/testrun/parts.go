@@ -61,7 +61,7 @@ func parts() []part {
 			name:    "docker",
 			what:    "the Docker backend: a real Docker Engine, under the race detector",
 			prepare: []func(context.Context, *runner) error{debianPackages("docker.io", "busybox-static"), binaries},
-			run:     goTest(".", []string{"CGO_ENABLED=1"}, "-race", "-run", "^TestDocker", "./internal/backend/docker/..."),
+			run:     goTest(".", []string{"CGO_ENABLED=1"}, "-race", "-run", "^TestDocker", "./internal/backend/docker/...", "./tools/dockeracc"),
 		},
 		{
 			name:    "acc",

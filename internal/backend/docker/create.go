@@ -158,7 +158,13 @@ func (e *Extension) build(ctx context.Context, eng engine, c creation) error {
 	if err != nil {
 		return err
 	}
-	if err := e.place(ctx, eng, id, c); err != nil {
+	noting := make(chan error, 1)
+	go func() { noting <- e.note(ctx, eng, c) }()
+	err = e.place(ctx, eng, id, c)
+	if noteErr := <-noting; err == nil {
+		err = noteErr
+	}
+	if err != nil {
 		return err
 	}
 	if err := e.start(ctx, eng, id, c); err != nil {
@@ -168,6 +174,13 @@ func (e *Extension) build(ctx context.Context, eng engine, c creation) error {
 		return e.carryPorts(ctx, eng, id, c)
 	}
 	return nil
+}
+
+// note writes down that the container was there: from then on its absence is
+// no creation that is under way.
+func (e *Extension) note(ctx context.Context, eng engine, c creation) error {
+	_, err := eng.VolumeCreate(ctx, client.VolumeCreateOptions{Name: madeName(c.identity.ID), Driver: "local", Labels: c.labels(roleMade)})
+	return e.translate(err, "note that "+c.identity.ID+" was made")
 }
 
 // isolatedPorts reports whether connections have to be carried to a sandbox

@@ -93,6 +93,23 @@ func (e *Extension) inspectImage(ctx context.Context, eng engine, name string) (
 	return img, nil
 }
 
+// pullError is an error of a pull. The engine answers with whatever the
+// registry said to it; only what is certain is called the profile's fault.
+func (e *Extension) pullError(err error, name string) error {
+	translated := e.imageError(err, "pull "+clip(name))
+	var said *sdk.Error
+	if errors.As(translated, &said) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return translated
+	}
+	kind, text := sdk.ErrUnreachable, err.Error()
+	for _, certain := range []string{"not found", "manifest unknown", "HTTP 404", "no match for platform"} {
+		if strings.Contains(text, certain) {
+			kind = sdk.ErrInvalid
+		}
+	}
+	return &sdk.Error{Kind: kind, Path: "image", Message: fmt.Sprintf("the engine at %s could not pull %s", e.host, clip(name)), Err: err}
+}
+
 // pull has the engine pull an image. The registry's credentials are those of
 // Docker's command line; they go to the engine in a header and nowhere else.
 func (e *Extension) pull(ctx context.Context, eng engine, name string, progress func(sdk.Progress)) error {
@@ -102,16 +119,16 @@ func (e *Extension) pull(ctx context.Context, eng engine, name string, progress 
 	}
 	answer, err := eng.ImagePull(ctx, name, client.ImagePullOptions{RegistryAuth: auth})
 	if err != nil {
-		return e.imageError(err, "pull "+clip(name))
+		return e.pullError(err, name)
 	}
 	defer answer.Close()
 	layers := map[string][2]int64{}
 	for message, err := range answer.JSONMessages(ctx) {
 		if err != nil {
-			return e.imageError(err, "pull "+clip(name))
+			return e.pullError(err, name)
 		}
 		if message.Error != nil {
-			return &sdk.Error{Kind: sdk.ErrInvalid, Path: "image", Message: fmt.Sprintf("pull %s: %s", clip(name), clip(message.Error.Message))}
+			return e.pullError(errors.New(clip(message.Error.Message)), name)
 		}
 		if progress == nil {
 			continue

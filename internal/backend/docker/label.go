@@ -38,6 +38,7 @@ const (
 const (
 	roleSandbox = "sandbox" // the container
 	roleLease   = "lease"   // a volume that is a record, never mounted
+	roleMade    = "made"    // a volume that says that the container was there, never mounted
 	roleData    = "data"    // a volume that the image asks for
 	roleNetwork = "network" // the sandbox's own, without a way out
 	rolePorts   = "ports"   // the container that carries connections in
@@ -45,6 +46,7 @@ const (
 )
 
 func leaseName(id, generation string) string { return id + ".lease." + generation }
+func madeName(id string) string              { return id + ".made" }
 func portsName(id string) string             { return id + "-ports" }
 func networkName(id string) string           { return id + "-net" }
 

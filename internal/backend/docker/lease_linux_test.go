@@ -183,7 +183,7 @@ func TestDockerLeaseKeepsOneRecord(t *testing.T) {
 
 func (b backend) records(t testing.TB, id string) (names []string) {
 	t.Helper()
-	list, err := b.engine.Client.VolumeList(t.Context(), client.VolumeListOptions{Filters: client.Filters{}.Add("label", sdk.LabelID+"="+id)})
+	list, err := b.engine.Client.VolumeList(t.Context(), client.VolumeListOptions{Filters: client.Filters{}.Add("label", sdk.LabelID+"="+id, sdk.LabelPrefix+"role=lease")})
 	if err != nil {
 		t.Fatal(err)
 	}

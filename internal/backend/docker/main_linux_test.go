@@ -162,9 +162,6 @@ func (b backend) run(t testing.TB, target sdk.Target, command ...string) (string
 
 type dockerOptions = docker.Options
 
-// creationAge is longer than a creation may take.
-const creationAge = 11 * time.Minute
-
 func fullSize() bool { return os.Getenv("SANDBOXER_TEST_FULL") != "" }
 
 // waitFor looks until something is the case that has to become so.

@@ -31,6 +31,7 @@ type object struct {
 	ports    *container.Summary // carries connections in; mostly nil
 	identity sdk.Identity
 	records  []record // of the lease, oldest first
+	made     bool     // the container was there
 	faults   []string // labels that can't be read
 }
 
@@ -41,7 +42,7 @@ func (e *Extension) lookup(ctx context.Context, eng engine, fleet, id string) (o
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	filters := labelled(sdk.LabelFleet, fleet)
-	volumes := labelled(sdk.LabelFleet, fleet, labelRole, roleLease)
+	volumes := labelled(sdk.LabelFleet, fleet)
 	if id != "" {
 		filters.Add("label", sdk.LabelID+"="+id)
 		volumes.Add("label", sdk.LabelID+"="+id)
@@ -72,7 +73,15 @@ func (e *Extension) lookup(ctx context.Context, eng engine, fleet, id string) (o
 		addContainer(objects, fleet, &c)
 	}
 	for _, v := range leases.Items {
-		addRecord(objects, fleet, v.Labels, v.Name)
+		switch v.Labels[labelRole] {
+		case roleLease:
+			addRecord(objects, fleet, v.Labels, v.Name)
+		case roleMade:
+			if o := of(objects, fleet, v.Labels); o != nil {
+				o.made = true
+				o.identify(v.Labels)
+			}
+		}
 	}
 	for _, o := range objects {
 		slices.SortFunc(o.records, func(a, b record) int { return int(a.generation - b.generation) })
@@ -189,7 +198,7 @@ func (o *object) status(lease sdk.Lease, now time.Time) (sdk.Status, string) {
 	}
 	young := now.Sub(o.identity.CreatedAt) < creationDeadline
 	if o.main == nil {
-		if young {
+		if young && !o.made {
 			return sdk.StatusCreating, "its container is not there yet"
 		}
 		return sdk.StatusLost, "its container was removed, and not by us"

@@ -57,6 +57,10 @@ func New(cli, bin, scratch string) (*Workspace, error) {
 			repo.Provider.Name:       repo.Provider.Name + "_v" + mirrored,
 			repo.ExtensionLocal.Name: repo.ExtensionLocal.Name,
 		}
+		for _, b := range repo.DockerPrograms {
+			name := b.Name + "-linux-" + runtime.GOARCH
+			files[name] = name
+		}
 		for from, to := range files {
 			if err := place(filepath.Join(bin, from), filepath.Join(dir, to)); err != nil {
 				return nil, err

@@ -65,6 +65,7 @@ func groups() []group {
 	return []group{
 		{"handshake", handshake},
 		{"local", local},
+		{"ledger", ledgerList},
 		{"plan", plan},
 	}
 }
@@ -88,7 +89,7 @@ func (b *bench) bin(name string) string { return filepath.Join(b.root, "bin", na
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	only := flag.String("only", "", "comma separated groups to measure: handshake, local, plan")
+	only := flag.String("only", "", "comma separated groups to measure: handshake, local, ledger, plan")
 	runs := flag.Int("runs", 15, "measurements of each side")
 	planned := flag.Int("planned", 300, "sandboxes in the plan")
 	flag.Parse()

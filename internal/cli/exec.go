@@ -22,7 +22,7 @@ func (a *app) execCommand() *cobra.Command {
 		Use:   "exec ID [flags] -- COMMAND [ARGUMENT…]",
 		Short: "Run a command in a sandbox",
 		Long: "Run a command in a sandbox, with its output as it comes, and end with its exit code: 128+n when signal n ended it, " +
-			"124 when the time-out did, 127 when there is no such command in the sandbox, 1 when it could not be run.\n\n" +
+			"124 when the time-out did, 126 when the command is there and can not be executed, 127 when there is no such command in the sandbox, 1 when it could not be run.\n\n" +
 			"stdin is the command's when it is not a terminal, or with -i.",
 		Example: "  sandboxer exec sbx-0123456789abcdefghij -- sh -c 'uname -sr'\n  sandboxer exec sbx-0123456789abcdefghij --timeout 5m -- make test",
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -239,9 +239,8 @@ func (g Groups) Of(id string, recorded []string) (groups []string) {
 	return groups
 }
 
-// RemoveStale removes groups of ours that hold no process and were made so
-// long ago. The kernel refuses where there is a process.
-func (g Groups) RemoveStale(age time.Duration) {
+// IDs returns the sandboxes that have a group, whoever they belong to.
+func (g Groups) IDs() (ids []string) {
 	bases := []string{g.unified}
 	for _, base := range g.v1 {
 		bases = append(bases, base)
@@ -255,11 +254,12 @@ func (g Groups) RemoveStale(age time.Duration) {
 			continue
 		}
 		for _, entry := range entries {
-			if info, err := entry.Info(); err == nil && entry.IsDir() && time.Since(info.ModTime()) >= age {
-				_ = unix.Rmdir(filepath.Join(base, parentName, entry.Name()))
+			if entry.IsDir() && !slices.Contains(ids, entry.Name()) {
+				ids = append(ids, entry.Name())
 			}
 		}
 	}
+	return ids
 }
 
 // Remove removes a group. It is busy for a moment after its last process has

@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -58,7 +59,11 @@ func (e *Extension) CopyOut(ctx context.Context, opts sdk.CopyOutOptions) (sdk.C
 	}
 	done := make(chan checked, 1)
 	go func() {
-		n, err := checkedTar(opts.Archive, read, path.Base(path.Clean(opts.Path)))
+		base := path.Base(path.Clean(opts.Path))
+		if base == "/" {
+			base = "." // the root has no name
+		}
+		n, err := checkedTar(opts.Archive, read, base)
 		read.CloseWithError(err)
 		done <- checked{n, err}
 	}()
@@ -84,7 +89,7 @@ func checkedTar(to io.Writer, from io.Reader, base string) (int64, error) {
 			return total, fmt.Errorf("the sandbox sent no archive: %w", err)
 		}
 		name := path.Clean(strings.TrimSuffix(header.Name, "/"))
-		if name != base && !strings.HasPrefix(name, base+"/") && base != "/" || path.IsAbs(name) && base != "/" || strings.HasPrefix(name, "..") {
+		if !filepath.IsLocal(name) || base != "." && name != base && !strings.HasPrefix(name, base+"/") {
 			return total, fmt.Errorf("the sandbox sent %q, outside of %q", clip(header.Name), base)
 		}
 		switch header.Typeflag {

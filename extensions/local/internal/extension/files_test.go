@@ -139,3 +139,31 @@ func TestLogs(t *testing.T) {
 		t.Errorf("follow did not end with the sandbox: %v", err)
 	}
 }
+
+func TestCopyOutOfTheRoot(t *testing.T) {
+	e := backend(t)
+	name := write(t, "small.tar", archive(t, append(shell(t), file("srv/here", "x", 0o644))...).Bytes())
+	s := create(t, e, options(sdk.Profile{Name: "small", Image: name}))
+	var out bytes.Buffer
+	if _, err := e.CopyOut(t.Context(), sdk.CopyOutOptions{Target: target(s.ID), Path: "/", Archive: &out}); err != nil {
+		t.Fatal(err)
+	}
+	var first string
+	found := map[string]bool{}
+	for in := tar.NewReader(&out); ; {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == "" {
+			first = header.Name
+		}
+		found[header.Name] = true
+	}
+	if first != "./" || !found["srv/here"] || !found["proc/"] || found["proc/1/"] {
+		t.Errorf("begins with %q, holds the file: %t, /proc: %t, something in it: %t", first, found["srv/here"], found["proc/"], found["proc/1/"])
+	}
+}

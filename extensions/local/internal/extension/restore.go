@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/egress"
@@ -70,6 +71,9 @@ func (o *origin) apply(p *plan) (err error) {
 	p.config.Files = secrets
 	if m.Kind == sdk.SnapshotFilesystem {
 		p.config.Start = supervisor.Origin{Upper: supervisor.UpperName}
+		if slices.ContainsFunc(m.Files, func(f snapshot.File) bool { return f.Name == supervisor.AttributesName }) {
+			p.config.Start.Attributes = supervisor.AttributesName
+		}
 		return nil
 	}
 	if p.config.Network != m.Network {

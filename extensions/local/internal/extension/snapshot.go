@@ -59,13 +59,6 @@ func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk
 		}
 		defer lies.Close()
 	}
-	release := func() {}
-	if e.maxState > 0 {
-		if release, err = e.admit(ctx, "snapshot "+opts.SnapshotID, e.snapshotSize(ctx, dir, opts.Kind)); err != nil {
-			return sdk.SnapshotResult{}, err
-		}
-	}
-	defer release() // it is counted when it is written
 	partial, lock, err := e.beginSnapshot(opts.SnapshotID)
 	if err != nil {
 		return sdk.SnapshotResult{}, err
@@ -147,6 +140,14 @@ func (e *Extension) write(ctx context.Context, opts sdk.SnapshotOptions, r recor
 	if err != nil {
 		return fail(err)
 	}
+	var lost []string
+	if opts.Kind == sdk.SnapshotFilesystem {
+		if r.Status == sdk.StatusPaused {
+			lost = append(lost, "fractions of seconds in the times of files, and extended attributes that are no text: the sandbox was paused")
+		} else if err := e.writeAttributes(ctx, opts.Target, partial); err != nil {
+			return fail(err)
+		}
+	}
 	files, err := snapshot.Seal(partial)
 	if err == nil {
 		err = failpoint.Hit(snapshotSealed)
@@ -162,7 +163,7 @@ func (e *Extension) write(ctx context.Context, opts sdk.SnapshotOptions, r recor
 	m := snapshot.Manifest{
 		Format: snapshot.Format, ID: opts.SnapshotID, Kind: opts.Kind, SandboxID: r.ID, Identity: identity, Profile: r.Profile,
 		CreatedAt: e.now().UTC().Round(0), ExpiresAt: opts.ExpiresAt.UTC().Round(0), Event: opts.Event,
-		ContainsSecrets: opts.Kind == sdk.SnapshotMemory && len(r.Secrets) > 0, Files: files,
+		ContainsSecrets: opts.Kind == sdk.SnapshotMemory && len(r.Secrets) > 0, Lost: lost, Files: files,
 		Image: r.Image, ImageEnv: r.ImageEnv, Env: r.Env, Home: r.Home, Host: snapshot.ThisHost(),
 		Network: made.Network, Gateway: made.Gateway, Process: made.Process,
 	}

@@ -59,6 +59,10 @@ func run(args []string) error {
 		return tarIn(os.Stdin, arg, os.Stdout)
 	case "tar-out":
 		return tarOut(os.Stdout, arg)
+	case "attributes-out":
+		return attributesOut(os.Stdin, os.Stdout)
+	case "attributes-in":
+		return attributesIn(os.Stdin)
 	case "user":
 		return printUser(os.Stdout, arg)
 	case "kill":

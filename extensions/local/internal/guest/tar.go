@@ -139,6 +139,9 @@ func tarOut(to io.Writer, name string) error {
 	}
 	name = path.Clean(name)
 	base := path.Base(name)
+	if name == "/" {
+		base = "." // the root has no name
+	}
 	archive := tar.NewWriter(to)
 	err := filepath.WalkDir(name, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -152,12 +155,25 @@ func tarOut(to io.Writer, name string) error {
 		if err != nil {
 			return err
 		}
-		return packOne(archive, file, path.Join(base, rel), info)
+		if err := packOne(archive, file, path.Join(base, rel), info); err != nil {
+			return err
+		}
+		if entry.IsDir() && file != name && ofKernel(file) {
+			return fs.SkipDir
+		}
+		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return archive.Close()
+}
+
+// ofKernel reports whether a directory is a window on the kernel, whose files
+// have no content to copy and come and go.
+func ofKernel(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && (st.Type == unix.PROC_SUPER_MAGIC || st.Type == unix.SYSFS_MAGIC)
 }
 
 func packOne(archive *tar.Writer, file, name string, info fs.FileInfo) error {

@@ -67,6 +67,7 @@ type Record struct {
 	Cgroups    []string          `json:"cgroups,omitempty"`
 	Program    string            `json:"program"` // digest of the binary that drives it
 	GVisor     string            `json:"gvisor"`
+	Supervisor Process           `json:"supervisor"`
 }
 
 // Overdue says what the passed deadline was: the lease's own, or the limit of
@@ -176,18 +177,7 @@ func Write(dir string, r Record) error {
 	if err != nil {
 		return err
 	}
-	data = padded(data)
-	err = WriteFile(Path(dir), data, 0o600)
-	if full(err) {
-		if spareErr := writeSpare(dir, data); spareErr != nil {
-			return errors.Join(err, spareErr)
-		}
-		return nil
-	}
-	if err == nil {
-		reserve(dir, int64(len(data)))
-	}
-	return err
+	return WriteFile(Path(dir), data, 0o600)
 }
 
 // Records and manifests are written so.

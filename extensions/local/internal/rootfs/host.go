@@ -47,7 +47,7 @@ var skeleton = []struct {
 	mode os.FileMode
 }{
 	{"dev", 0o755}, {"proc", 0o555}, {"sys", 0o555}, {"root", 0o700}, {"home", 0o755}, {"srv", 0o755}, {"mnt", 0o755},
-	{"media", 0o755}, {"run", 0o755}, {"run/lock", 0o777 | os.ModeSticky}, {"run/secrets", 0o755}, {"tmp", 0o777 | os.ModeSticky},
+	{"media", 0o755}, {"run", 0o755}, {"run/lock", 0o777 | os.ModeSticky}, {"run/secrets", 0o755}, {"run/sandboxer", 0o755}, {"tmp", 0o777 | os.ModeSticky},
 	{"etc", 0o755}, {"var", 0o755}, {"var/cache", 0o755}, {"var/lib", 0o755}, {"var/log", 0o755}, {"var/spool", 0o755},
 	{"var/tmp", 0o777 | os.ModeSticky}, {"var/lib/misc", 0o755},
 }

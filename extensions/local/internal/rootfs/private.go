@@ -27,10 +27,19 @@ const (
 	PrivateRunsc   = "/r"    // runsc's state
 	PrivateBundle  = "/b"    // the OCI bundle
 	PrivateCalls   = "/x"    // files of single calls
-	PrivateEmpty   = "/e"    // an empty directory
+	PrivateOwn     = "/e"    // what the sandbox sees as OwnDir
 	PrivateLog     = "/l"    // runsc's logs, on a file system of bounded size
 	PrivateRoot    = "/root" // the composed root
 )
+
+// OwnDir is where a sandbox finds what is its own and not its source's when it
+// is a copy, from the copy's first instruction on: the directory is the
+// supervisor's, and a snapshot does not hold it.
+const OwnDir = "/run/sandboxer"
+
+// Generation is the file in OwnDir with a random identifier, another one for
+// each sandbox, restored ones included.
+const Generation = "generation"
 
 // Private describes a private root.
 type Private struct {
@@ -52,7 +61,7 @@ func (p Private) Enter() error {
 		return fmt.Errorf("mount tmpfs on %s: %w", p.Scratch, err)
 	}
 	at := func(path string) string { return filepath.Join(p.Scratch, path) }
-	for _, dir := range []string{PrivateSandbox, PrivateProgram, PrivateRunsc, PrivateBundle, PrivateCalls, PrivateEmpty, PrivateLog,
+	for _, dir := range []string{PrivateSandbox, PrivateProgram, PrivateRunsc, PrivateBundle, PrivateCalls, PrivateOwn, PrivateLog,
 		PrivateRoot, "/proc", "/dev", "/sys", "/tmp", "/old"} {
 		if err := os.Mkdir(at(dir), 0o755); err != nil {
 			return err

@@ -130,11 +130,14 @@ func Decode(data []byte) (Manifest, error) {
 	}
 	for _, f := range m.Files {
 		if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == ".." || f.Name == "." {
-			return Manifest{}, fmt.Errorf("manifest: %q is not a file's name", f.Name)
+			return Manifest{}, fmt.Errorf("manifest: %.80q is not a file's name", f.Name)
+		}
+		if f.Size < 0 {
+			return Manifest{}, fmt.Errorf("manifest: %s has %d bytes", f.Name, f.Size)
 		}
 	}
 	if m.Image != "" && !validDigest(m.Image) {
-		return Manifest{}, fmt.Errorf("manifest: %q is not a digest", m.Image)
+		return Manifest{}, fmt.Errorf("manifest: %.80q is not a digest", m.Image)
 	}
 	return m, nil
 }

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -104,12 +105,25 @@ func (s *supervisor) boot(ctx context.Context) error {
 	return nil
 }
 
+// attributesTime bounds the work on the attributes of a snapshot's files.
+const attributesTime = 50 * time.Second
+
 // prepare puts files in place and opens the gate for the main process.
 func (s *supervisor) prepare(ctx context.Context) error {
 	if s.config.Process.Group != "" {
 		// Also without a limit: the bound of a snapshot's source is in there.
 		if err := s.boundPids(ctx, 0); err != nil {
 			return fmt.Errorf("bound the number of processes: %w", err)
+		}
+	}
+	if name := s.config.Start.Attributes; name != "" {
+		f, err := os.Open(filepath.Join("/proc/self/fd", strconv.Itoa(int(s.snapshot.Fd())), name))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if _, err := s.helper(ctx, attributesTime, f, "attributes-in"); err != nil {
+			return fmt.Errorf("restore attributes of files: %w", err)
 		}
 	}
 	if len(s.config.Files) > 0 {
@@ -127,7 +141,7 @@ func (s *supervisor) prepare(ctx context.Context) error {
 }
 
 // helper runs this binary inside the sandbox as its root.
-func (s *supervisor) helper(ctx context.Context, deadline time.Duration, stdin *bytes.Reader, args ...string) ([]byte, error) {
+func (s *supervisor) helper(ctx context.Context, deadline time.Duration, stdin io.Reader, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	leave := s.makeRoom(ctx, helperPids)

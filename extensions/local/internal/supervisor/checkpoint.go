@@ -22,7 +22,8 @@ import (
 
 // The files of a snapshot's content.
 const (
-	UpperName = "upper.tar"
+	UpperName      = "upper.tar"
+	AttributesName = "attributes.json" // what the archive leaves out of its files
 )
 
 // everything is all of what a memory snapshot has to wait for. The runtime

@@ -72,6 +72,8 @@ type Origin struct {
 	// Upper is a tar of the writable layer to begin with, relative to the
 	// snapshot directory.
 	Upper string
+	// Attributes is a file of what Upper leaves out, likewise.
+	Attributes string
 	// Memory is set for a memory snapshot, with the OCI spec of its source:
 	// the runtime refuses another one.
 	Memory bool

@@ -185,6 +185,9 @@ func start() (*supervisor, error) {
 	if s.program, err = os.Open(rootfs.PrivateProgram + "/" + ProgramName); err != nil {
 		return nil, err
 	}
+	if err := writeGeneration(); err != nil {
+		return nil, err
+	}
 	if s.courier, err = openCourier(); err != nil {
 		return nil, err
 	}

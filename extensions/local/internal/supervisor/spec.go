@@ -117,6 +117,11 @@ func (s *supervisor) spec() ociSpec {
 			{"/dev/shm", "tmpfs", "shm", s.tmpfs("nosuid", "nodev", "mode=1777")},
 			{"/sys", "sysfs", "sysfs", []string{"nosuid", "noexec", "nodev", "ro"}},
 			{"/run/secrets", "tmpfs", "tmpfs", s.tmpfs("nosuid", "nodev", "noexec", "mode=755")},
+			// Without any directory of the host the runtime starts no file server,
+			// and then forgets the file that the writable layer of an image is
+			// kept in. So this one serves for that as well.
+			{rootfs.OwnDir, "bind", rootfs.PrivateOwn, []string{"bind", "ro"}},
+			{"/proc/sys/kernel/random/boot_id", "bind", rootfs.PrivateOwn + "/" + rootfs.Generation, []string{"bind", "ro"}},
 		},
 		Linux: ociLinux{Namespaces: []ociNamespace{{Type: "pid"}, {Type: "ipc"}, {Type: "uts"}, {Type: "mount"}}},
 	}
@@ -131,10 +136,6 @@ func (s *supervisor) spec() ociSpec {
 		spec.Annotations["dev.gvisor.spec.rootfs.source"] = rootfs.PrivateImage
 		spec.Annotations["dev.gvisor.spec.rootfs.type"] = "erofs"
 		spec.Annotations["dev.gvisor.spec.rootfs.overlay"] = s.runsc.Overlay[len("root:"):]
-		// Without any directory of the host the runtime starts no file server,
-		// and then forgets the file that the writable layer is kept in. So it
-		// gets an empty one.
-		spec.Mounts = append(spec.Mounts, ociMount{"/run/sandboxer", "bind", rootfs.PrivateEmpty, []string{"bind", "ro"}})
 	}
 	if s.config.Start.Upper != "" {
 		spec.Annotations["dev.gvisor.tar.rootfs.upper"] = snapshotFD + "/" + s.config.Start.Upper

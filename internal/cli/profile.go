@@ -109,12 +109,13 @@ func (a *app) profileShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := store.Load(args[0])
+			entry, err := store.Entry(args[0])
 			if err != nil {
 				return err
 			}
+			p := entry.Profile
 			if a.format == formatJSON {
-				view := viewProfile(p, args[0])
+				view := viewProfile(p, entry.Source)
 				view.Document = &p
 				return a.printJSON(view)
 			}

@@ -128,4 +128,7 @@ func (a *app) noteIncomplete(unreachable map[string]string, unreadable []string)
 	for _, log := range unreadable {
 		a.note("warning: a log of the ledger can't be read: %s", log)
 	}
+	if len(unreadable) > 0 {
+		a.note("  to do: the guide on troubleshooting says what such a log means and when it can be taken away")
+	}
 }

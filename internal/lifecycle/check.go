@@ -159,7 +159,10 @@ func (m *Manager) Check(ctx context.Context, opts CheckOptions) (CheckResult, er
 	case err != nil:
 		result.Unreachable = err.Error()
 	case !probed.Usable:
-		result.Unreachable = strings.TrimSpace(probed.Reason + " " + probed.Advice)
+		result.Unreachable = probed.Reason
+		if probed.Advice != "" {
+			result.Unreachable += " (" + probed.Advice + ")"
+		}
 	default:
 		open := make([]sandbox.Requirement, 0, len(result.Undecided))
 		for _, need := range result.Undecided {

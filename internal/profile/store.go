@@ -40,34 +40,46 @@ type Entry struct {
 // Load returns the profile that an argument names: a file, when it has a
 // profile's file extension or a path separator, else a name of the store.
 func (s Store) Load(argument string) (sdk.Profile, error) {
+	entry, err := s.Entry(argument)
+	return entry.Profile, err
+}
+
+// Entry returns the profile that [Store.Load] does, with its source.
+func (s Store) Entry(argument string) (Entry, error) {
 	if _, err := FormatOf(argument); err == nil || strings.ContainsAny(argument, `/\`) && !strings.Contains(argument, "@sha256:") {
-		return ParseFile(argument)
+		p, err := ParseFile(argument)
+		return Entry{Name: p.Name, Source: argument, Profile: p}, err
 	}
-	return s.Resolve(argument)
+	return s.resolve(argument)
 }
 
 // Resolve returns the profile of a name, or of NAME@REVISION when the store
 // has just that revision.
 func (s Store) Resolve(name string) (sdk.Profile, error) {
+	entry, err := s.resolve(name)
+	return entry.Profile, err
+}
+
+func (s Store) resolve(name string) (Entry, error) {
 	name, revision, pinned := strings.Cut(name, "@")
 	entry, found := s.find(name)
 	if !found {
-		return sdk.Profile{}, &sdk.Error{
+		return Entry{}, &sdk.Error{
 			Kind: sdk.ErrNotFound, Path: "profile",
 			Message: fmt.Sprintf("no profile %.80q%s", name, sandbox.DidYouMean(name, s.names())),
 			Advice:  "`sandboxer profile list` shows the names; a file is named with its extension or a path",
 		}
 	}
 	if entry.Err != nil {
-		return sdk.Profile{}, entry.Err
+		return Entry{}, entry.Err
 	}
 	if present := sandbox.Revision(entry.Profile); pinned && present != revision {
-		return sdk.Profile{}, &sdk.Error{
+		return Entry{}, &sdk.Error{
 			Kind: sdk.ErrNotFound, Path: "profile",
 			Message: fmt.Sprintf("profile %s of %s is at revision %s, not %.80s", name, entry.Source, present, revision),
 		}
 	}
-	return entry.Profile, nil
+	return entry, nil
 }
 
 // List returns the profiles of the store by name, each name once, and with

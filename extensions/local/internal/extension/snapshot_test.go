@@ -242,6 +242,38 @@ func TestARestoreThatDoesNotFitNamesWhatDiffers(t *testing.T) {
 	}
 }
 
+func TestARestoreRefusesWhatWasWrittenToSince(t *testing.T) {
+	state := stateDir(t)
+	e := backendAt(t, state, time.Now)
+	s := create(t, e, options(sdk.Profile{Name: "shell"}))
+	for kind, name := range map[sdk.SnapshotKind]string{sdk.SnapshotFilesystem: "upper.tar", sdk.SnapshotMemory: "pages.img"} {
+		made := snap(t, e, s.ID, kind)
+		path := filepath.Join(state, "local", "snapshots", made.ID, name)
+		original, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := bytes.Clone(original)
+		changed[len(changed)/2] ^= 1
+		if err := os.WriteFile(path, changed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		opts := options(sdk.Profile{Name: "shell"})
+		_, err = e.Restore(t.Context(), sdk.RestoreOptions{SnapshotID: made.ID, Create: opts})
+		if err == nil || !strings.Contains(err.Error(), name+" was changed") {
+			t.Errorf("%s: %v, want an error that names %s", kind, err, name)
+		}
+		if err == nil {
+			destroyLater(t, e, opts.ID)
+		}
+		// A copy of the same content is as good as the original.
+		if err := os.WriteFile(path, original, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		restore(t, e, made.ID, options(sdk.Profile{Name: "shell"}))
+	}
+}
+
 func TestPauseAndResume(t *testing.T) {
 	e := backend(t)
 	s := create(t, e, options(counter))

@@ -73,6 +73,8 @@ type File struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
+	// ModifiedAt is when the file had this digest.
+	ModifiedAt time.Time `json:"modified_at,omitzero"`
 }
 
 // Size returns the bytes at rest.
@@ -194,25 +196,53 @@ func seal(path string) (File, error) {
 	if err := f.Chmod(0o600); err != nil {
 		return File{}, err
 	}
-	h := sha256.New()
-	n, err := io.Copy(h, f)
+	digest, n, err := hash(f)
 	if err != nil {
 		return File{}, err
 	}
-	return File{Name: filepath.Base(path), Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, f.Sync()
+	return File{Name: filepath.Base(path), Size: n, SHA256: digest, ModifiedAt: info.ModTime().UTC()}, f.Sync()
 }
 
-// CheckFiles makes sure that the content is there, whole as far as its size
-// tells. Hashing it would take longer than the restore.
+func hash(f *os.File) (digest string, size int64, err error) {
+	h := sha256.New()
+	size, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), size, err
+}
+
+// CheckFiles makes sure that the content is there, and what it was. Hashing
+// takes longer than a restore, so only a file that was written to or copied
+// since is hashed.
 func (m Manifest) CheckFiles(dir string) error {
 	for _, f := range m.Files {
-		info, err := os.Lstat(filepath.Join(dir, f.Name))
-		if err != nil {
+		if err := f.check(dir); err != nil {
 			return err
 		}
-		if !info.Mode().IsRegular() || info.Size() != f.Size {
-			return fmt.Errorf("%s has %d bytes, not %d", f.Name, info.Size(), f.Size)
-		}
+	}
+	return nil
+}
+
+func (f File) check(dir string) error {
+	content, err := os.OpenFile(filepath.Join(dir, f.Name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	info, err := content.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() != f.Size {
+		return fmt.Errorf("%s has %d bytes, not %d", f.Name, info.Size(), f.Size)
+	}
+	if info.ModTime().Equal(f.ModifiedAt) {
+		return nil
+	}
+	digest, _, err := hash(content)
+	if err != nil {
+		return err
+	}
+	if digest != f.SHA256 {
+		return fmt.Errorf("%s was changed since the snapshot was made: its SHA-256 is %s, not %s", f.Name, digest, f.SHA256)
 	}
 	return nil
 }

@@ -46,15 +46,21 @@ type creation struct {
 	image    image
 	guest    program
 	runtime  string
+	from     *sdk.Snapshot // what it is restored from; nil without
 }
 
 // Create implements [sdk.Extension].
 func (e *Extension) Create(ctx context.Context, opts sdk.CreateOptions) (sdk.CreateResult, error) {
+	return e.make(ctx, opts, nil)
+}
+
+// make makes a sandbox, from a profile alone or from a snapshot.
+func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *sdk.Snapshot) (sdk.CreateResult, error) {
 	eng, f, err := e.ask(ctx)
 	if err != nil {
 		return sdk.CreateResult{}, err
 	}
-	c, err := e.plan(ctx, eng, f, opts)
+	c, err := e.plan(ctx, eng, f, opts, from)
 	if err != nil {
 		return sdk.CreateResult{}, err
 	}
@@ -89,8 +95,8 @@ func (e *Extension) abandon(ctx context.Context, opts sdk.CreateOptions, cause e
 }
 
 // plan does what can be done before anything of the sandbox exists.
-func (e *Extension) plan(ctx context.Context, eng engine, f facts, opts sdk.CreateOptions) (c creation, err error) {
-	c = creation{opts: opts, runtime: opts.Profile.Runtime}
+func (e *Extension) plan(ctx context.Context, eng engine, f facts, opts sdk.CreateOptions, from *sdk.Snapshot) (c creation, err error) {
+	c = creation{opts: opts, runtime: opts.Profile.Runtime, from: from}
 	now := e.now(f)
 	if err := validate(opts, now); err != nil {
 		return c, err
@@ -113,7 +119,7 @@ func (e *Extension) plan(ctx context.Context, eng engine, f facts, opts sdk.Crea
 	if c.lease.ExpiresAt.After(c.lease.MaxExpiresAt) {
 		c.lease.ExpiresAt = c.lease.MaxExpiresAt
 	}
-	if c.image, err = e.image(ctx, eng, opts.Profile.Image, opts.Progress); err != nil {
+	if c.image, err = e.root(ctx, eng, opts, from); err != nil {
 		return c, err
 	}
 	arch := c.image.arch
@@ -122,6 +128,18 @@ func (e *Extension) plan(ctx context.Context, eng engine, f facts, opts sdk.Crea
 	}
 	c.guest, err = e.guest(arch)
 	return c, err
+}
+
+// root is the image that a sandbox is made from.
+func (e *Extension) root(ctx context.Context, eng engine, opts sdk.CreateOptions, from *sdk.Snapshot) (img image, err error) {
+	if from == nil {
+		return e.image(ctx, eng, opts.Profile.Image, opts.Progress)
+	}
+	if img, err = e.inspectImage(ctx, eng, snapshotTag(from.ID)); err != nil {
+		return img, e.translate(err, "look for snapshot "+clip(from.ID))
+	}
+	img.kept, err = keptVolumes(img.labels)
+	return img, err
 }
 
 // take makes the first generation of the lease: who makes it makes the
@@ -137,7 +155,7 @@ func (e *Extension) take(ctx context.Context, eng engine, c creation) error {
 		present, _, _ := o.lease(c.identity.CreatedAt)
 		return sdk.Conflict(present, "sandbox %s exists already", c.identity.ID)
 	}
-	_, nonce, labels, err := e.createRecord(ctx, eng, c.identity, c.lease)
+	_, nonce, labels, err := e.createRecord(ctx, eng, c.identity, c.lease, roleLease)
 	if err != nil {
 		return e.translate(err, "take the lease of "+c.identity.ID)
 	}
@@ -163,6 +181,9 @@ func (e *Extension) build(ctx context.Context, eng engine, c creation) error {
 	err = e.place(ctx, eng, id, c)
 	if noteErr := <-noting; err == nil {
 		err = noteErr
+	}
+	if err == nil {
+		err = e.fillVolumes(ctx, eng, id, c)
 	}
 	if err != nil {
 		return err
@@ -205,8 +226,9 @@ func (e *Extension) makeContainer(ctx context.Context, eng engine, c creation) (
 	if len(c.opts.Secrets) > 0 {
 		host.Tmpfs = map[string]string{guestwire.Secrets: secretsSize}
 	}
-	for _, target := range c.image.volumes {
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Target: target, VolumeOptions: &mount.VolumeOptions{Labels: c.labels(roleData)}})
+	for _, target := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(c.image.volumes, c.image.kept)))) {
+		options := &mount.VolumeOptions{Labels: c.labels(roleData), NoCopy: slices.Contains(c.image.kept, target)}
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Target: target, VolumeOptions: options})
 	}
 	config := c.config()
 	switch {
@@ -262,7 +284,14 @@ func (c creation) labels(role string) map[string]string {
 // decides what runs.
 func (c creation) config() *container.Config {
 	p := c.opts.Profile
-	labels := c.labels(roleSandbox)
+	labels := map[string]string{}
+	for _, key := range ownLabels {
+		labels[key] = ""
+	}
+	maps.Copy(labels, c.labels(roleSandbox))
+	if c.from != nil {
+		labels[labelSnapshot] = c.from.ID
+	}
 	labels[labelLease], labels[labelOnExpiry] = encode(c.lease), string(sdk.OnExpiryDestroy)
 	labels[labelSecrets] = strconv.FormatBool(len(c.opts.Secrets) > 0)
 	if document := encodeDocument(p); document != "" {
@@ -333,7 +362,7 @@ func (e *Extension) place(ctx context.Context, eng engine, id string, c creation
 	}
 	_ = w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(guestwire.Dir, "/") + "/", Mode: 0o755, Typeflag: tar.TypeDir})
 	add(guestwire.Program, 0o755, 0, 0, c.guest.content)
-	for _, name := range slices.Sorted(maps.Keys(c.opts.Profile.Files)) {
+	for _, name := range c.files() {
 		file := c.opts.Profile.Files[name]
 		mode, err := fileMode(file)
 		if err != nil {
@@ -346,6 +375,15 @@ func (e *Extension) place(ctx context.Context, eng engine, id string, c creation
 	return e.translate(err, "place files in "+c.identity.ID)
 }
 
+// files are the profile's files to place. A snapshot holds them, as the
+// sandbox left them.
+func (c creation) files() []string {
+	if c.from != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(c.opts.Profile.Files))
+}
+
 // owner is who the profile's files belong to: the main process's user. Only
 // a name needs a look into the image's own database.
 func (e *Extension) owner(ctx context.Context, eng engine, id string, c creation) (uid, gid int, err error) {
@@ -353,7 +391,7 @@ func (e *Extension) owner(ctx context.Context, eng engine, id string, c creation
 	if user == "" {
 		user = c.image.user
 	}
-	if user == "" || user == "root" || len(c.opts.Profile.Files) == 0 {
+	if user == "" || user == "root" || len(c.files()) == 0 {
 		return 0, 0, nil
 	}
 	name, group, hasGroup := strings.Cut(user, ":")

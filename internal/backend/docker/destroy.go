@@ -21,6 +21,8 @@ import (
 // owned is everything that a sandbox has on the engine, by label.
 type owned struct {
 	containers, networks, volumes, leases []thing
+
+	snapshots []string // that containers were restored from
 }
 
 type thing struct{ kind, ref, name string }
@@ -47,6 +49,9 @@ func (e *Extension) ownedBy(ctx context.Context, eng engine, target sdk.Target) 
 					name = strings.TrimPrefix(c.Names[0], "/")
 				}
 				o.containers = append(o.containers, thing{"container", c.ID, name})
+				if from := c.Labels[labelSnapshot]; from != "" {
+					o.snapshots = append(o.snapshots, from)
+				}
 			}
 		}
 		errs[0] = err
@@ -102,6 +107,7 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (resul
 		return result, err
 	}
 	removed := map[string]bool{}
+	var snapshots []string
 	var last map[string]error
 	for attempt := range destroyTries {
 		if attempt > 0 {
@@ -122,9 +128,14 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (resul
 				result.Removed = append(result.Removed, t)
 			}
 			slices.Sort(result.Removed)
+			for _, from := range snapshots {
+				if err := e.dropLayers(ctx, eng, target.Fleet, from); err != nil {
+					return result, err
+				}
+			}
 			return result, nil
 		}
-		result.Existed = true
+		result.Existed, snapshots = true, append(snapshots, found.snapshots...)
 		if last, err = e.removeOwned(ctx, eng, found); err != nil {
 			return result, err
 		}

@@ -15,6 +15,6 @@ func (e *Extension) Record(ctx context.Context, identity sdk.Identity, lease sdk
 	if err != nil {
 		return err
 	}
-	_, _, _, err = e.createRecord(ctx, eng, identity, lease)
+	_, _, _, err = e.createRecord(ctx, eng, identity, lease, roleLease)
 	return err
 }

@@ -54,6 +54,8 @@ var (
 	_ sdk.Logger    = (*Extension)(nil)
 	_ sdk.Pauser    = (*Extension)(nil)
 	_ sdk.Preparer  = (*Extension)(nil)
+
+	_ sdk.Snapshotter = (*Extension)(nil)
 )
 
 // New returns an extension. Nothing is connected until it is used.

@@ -26,6 +26,8 @@ type image struct {
 	workdir string
 	env     []string
 	volumes []string // paths that the image wants volumes at
+	labels  map[string]string
+	kept    []string // paths whose volumes' content a snapshot holds
 }
 
 // isPath tells a path from a reference.
@@ -84,7 +86,7 @@ func (e *Extension) inspectImage(ctx context.Context, eng engine, name string) (
 		return image{}, sdk.Unsupported("image", "%q is for %s, and sandboxes are Linux containers", clip(name), clip(found.Os))
 	}
 	if c := found.Config; c != nil {
-		img.user, img.workdir, img.env = c.User, c.WorkingDir, c.Env
+		img.user, img.workdir, img.env, img.labels = c.User, c.WorkingDir, c.Env, c.Labels
 		for path := range c.Volumes {
 			img.volumes = append(img.volumes, path)
 		}

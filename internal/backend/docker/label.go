@@ -32,6 +32,12 @@ const (
 	labelOnExpiry = sdk.LabelPrefix + "on-expiry"
 	labelPorts    = sdk.LabelPrefix + "ports"
 	labelSecrets  = sdk.LabelPrefix + "secrets"
+	// labelSandbox and labelVolumes are a snapshot's: what it was made from,
+	// and the paths of the volumes in it.
+	labelSandbox = sdk.LabelPrefix + "sandbox"
+	labelVolumes = sdk.LabelPrefix + "volumes"
+	// labelSnapshot is the snapshot that a sandbox was restored from.
+	labelSnapshot = sdk.LabelPrefix + "snapshot"
 )
 
 // The roles.
@@ -43,6 +49,10 @@ const (
 	roleNetwork = "network" // the sandbox's own, without a way out
 	rolePorts   = "ports"   // the container that carries connections in
 	roleReaper  = "reaper"  // the container that ends what has expired
+
+	roleSnapshot  = "snapshot"  // an image
+	roleRetention = "retention" // a volume that is a record of a snapshot's, never mounted
+	roleHelper    = "helper"    // a container that takes volumes' content, and never runs
 )
 
 func leaseName(id, generation string) string { return id + ".lease." + generation }
@@ -57,6 +67,13 @@ func labelled(pairs ...string) client.Filters {
 		filters.Add("label", pairs[i]+"="+pairs[i+1])
 	}
 	return filters
+}
+
+// ownLabels are all labels that an image may bring along from a snapshot:
+// what a sandbox does not say itself it must not inherit.
+var ownLabels = []string{
+	sdk.LabelOwner, sdk.LabelTask, sdk.LabelRun, sdk.LabelActor, sdk.LabelProfile, sdk.LabelProfileRevision, sdk.LabelUser,
+	labelDocument, labelPorts, labelSandbox, labelVolumes, labelSnapshot,
 }
 
 // encode writes a value of our own types, which always encodes.

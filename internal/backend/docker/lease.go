@@ -192,7 +192,7 @@ const (
 
 // writeRecord writes a generation, if nobody else has.
 func (e *Extension) writeRecord(ctx context.Context, eng engine, o *object, lease sdk.Lease) (recordOutcome, error) {
-	volume, nonce, labels, err := e.createRecord(ctx, eng, o.identity, lease)
+	volume, nonce, labels, err := e.createRecord(ctx, eng, o.identity, lease, roleLease)
 	if err != nil {
 		return recordLost, err
 	}
@@ -227,10 +227,10 @@ func (e *Extension) writeRecord(ctx context.Context, eng engine, o *object, leas
 
 // createRecord asks for a generation's volume and returns the labels that it
 // has: ours, or those of whoever was first.
-func (e *Extension) createRecord(ctx context.Context, eng engine, identity sdk.Identity, lease sdk.Lease) (volume, nonce string, labels map[string]string, err error) {
+func (e *Extension) createRecord(ctx context.Context, eng engine, identity sdk.Identity, lease sdk.Lease, role string) (volume, nonce string, labels map[string]string, err error) {
 	volume, nonce = leaseName(identity.ID, strconv.FormatInt(lease.Generation, 10)), rand.Text()
 	labels = identity.ToLabels()
-	labels[labelRole], labels[labelNonce], labels[labelLease] = roleLease, nonce, encode(lease)
+	labels[labelRole], labels[labelNonce], labels[labelLease] = role, nonce, encode(lease)
 	made, err := eng.VolumeCreate(ctx, client.VolumeCreateOptions{Name: volume, Driver: "local", Labels: labels})
 	return volume, nonce, made.Volume.Labels, err
 }

@@ -72,6 +72,9 @@ func TestDockerLeaseRace(t *testing.T) {
 			if !errors.Is(extendErr, sdk.ErrExpired) && !errors.Is(extendErr, sdk.ErrConflict) || !after.Claimed || after != claimed.Lease {
 				t.Fatalf("round %d: the claim won: %v, %+v, %+v", round, extendErr, after, claimed.Lease)
 			}
+			if _, err := a.Destroy(t.Context(), sdk.DestroyOptions{Target: target}); err != nil {
+				t.Fatal(err)
+			}
 			target = sdk.Target{}
 		default:
 			t.Fatalf("round %d: extend %v, claim %v", round, extendErr, claimErr)

@@ -59,6 +59,7 @@ func localAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
 		"state_dir":        schema.StringAttribute{Optional: true, MarkdownDescription: "Directory of its sandboxes, images and snapshots. Default: the provider's `state_dir`."},
 		"image_cache_size": schema.StringAttribute{Optional: true, MarkdownDescription: "The most that unpacked images may take of the disk, for example `20GiB`. Those that no sandbox or snapshot needs are removed, the least recently used first. Default: `10GiB`."},
+		"max_state_size":   schema.StringAttribute{Optional: true, MarkdownDescription: "The most that sandboxes, snapshots and images may take of the disk, for example `100GiB`. What would go beyond it is refused before it is begun; a sandbox with `limits.disk` counts with all of it. Default: no bound."},
 	}
 }
 

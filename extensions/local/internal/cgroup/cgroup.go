@@ -239,8 +239,9 @@ func (g Groups) Of(id string, recorded []string) (groups []string) {
 	return groups
 }
 
-// IDs returns the sandboxes that have a group, whoever they belong to.
-func (g Groups) IDs() (ids []string) {
+// RemoveStale removes groups of ours that hold no process and were made so
+// long ago. The kernel refuses where there is a process.
+func (g Groups) RemoveStale(age time.Duration) {
 	bases := []string{g.unified}
 	for _, base := range g.v1 {
 		bases = append(bases, base)
@@ -254,12 +255,11 @@ func (g Groups) IDs() (ids []string) {
 			continue
 		}
 		for _, entry := range entries {
-			if entry.IsDir() && !slices.Contains(ids, entry.Name()) {
-				ids = append(ids, entry.Name())
+			if info, err := entry.Info(); err == nil && entry.IsDir() && time.Since(info.ModTime()) >= age {
+				_ = unix.Rmdir(filepath.Join(base, parentName, entry.Name()))
 			}
 		}
 	}
-	return ids
 }
 
 // Remove removes a group. It is busy for a moment after its last process has

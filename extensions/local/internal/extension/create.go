@@ -44,7 +44,7 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 	if err := e.store.open(); err != nil {
 		return sdk.CreateResult{}, err
 	}
-	e.store.tidy()
+	e.tidy(ctx)
 	// An id that exists is refused before any work is done for it; the rename
 	// below decides when two come at once.
 	if err := e.refuseExisting(opts); err != nil {
@@ -58,8 +58,13 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 	if err := failpoint.Hit(createPlanned); err != nil {
 		return sdk.CreateResult{}, err
 	}
+	release, err := e.admit(ctx, named(opts.ID), max(plan.config.Disk, smallest))
+	if err != nil {
+		return sdk.CreateResult{}, err
+	}
 	r := e.newRecord(opts, plan)
 	dir, lock, err := e.begin(r)
+	release() // from here on it is counted
 	if errors.Is(err, os.ErrExist) {
 		err = e.refuseExisting(opts)
 	}

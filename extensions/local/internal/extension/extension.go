@@ -34,6 +34,8 @@ type Extension struct {
 	store   store
 	// imageCache bounds unpacked images in bytes.
 	imageCache int64
+	// maxState bounds all of the state directory in bytes; 0 is no bound.
+	maxState int64
 }
 
 // Options are what an extension depends on.
@@ -68,6 +70,7 @@ func (e *Extension) Describe(context.Context, sdk.DescribeOptions) (sdk.Describe
 		Summary: "Sandboxes on this Linux machine with nothing installed: gVisor, in this binary",
 		ConfigSchema: []sdk.ConfigKey{
 			{Name: "image_cache_size", Type: "string", Description: "The most that unpacked images may take of the disk, for example \"20GiB\"; those that no sandbox or snapshot needs are removed, the least recently used first. Default: \"10GiB\"."},
+			{Name: "max_state_size", Type: "string", Description: "The most that sandboxes, snapshots and images may take of the disk, for example \"100GiB\"; what would go beyond it is refused before it is begun. A sandbox with limits.disk counts with all of it. Default: no bound."},
 			{Name: "state_dir", Type: "string", Description: "Directory that holds records, images and snapshots. Default: SANDBOXER_STATE_DIR, then sandboxer below XDG_STATE_HOME or ~/.local/state."},
 		},
 		Capabilities: staticCapabilities(),
@@ -78,6 +81,7 @@ func (e *Extension) Describe(context.Context, sdk.DescribeOptions) (sdk.Describe
 type settings struct {
 	StateDir       string `json:"state_dir"`
 	ImageCacheSize string `json:"image_cache_size"`
+	MaxStateSize   string `json:"max_state_size"`
 }
 
 // Configure implements [sdk.Extension].
@@ -89,7 +93,7 @@ func (e *Extension) Configure(_ context.Context, opts sdk.ConfigureOptions) (sdk
 			return sdk.ConfigureResult{}, sdk.Invalid("config", "not a JSON object: %v", err)
 		}
 	}
-	fields := map[string]*string{"state_dir": &s.StateDir, "image_cache_size": &s.ImageCacheSize}
+	fields := map[string]*string{"state_dir": &s.StateDir, "image_cache_size": &s.ImageCacheSize, quotaKey: &s.MaxStateSize}
 	for key, value := range keys {
 		field, ok := fields[key]
 		if !ok {
@@ -99,19 +103,21 @@ func (e *Extension) Configure(_ context.Context, opts sdk.ConfigureOptions) (sdk
 			return sdk.ConfigureResult{}, sdk.Invalid(key, "must be a string")
 		}
 	}
-	imageCache := int64(defaultImageCache)
-	if s.ImageCacheSize != "" {
-		size, err := parseSize(s.ImageCacheSize)
-		if err != nil {
-			return sdk.ConfigureResult{}, sdk.Invalid("image_cache_size", "%v", err)
+	imageCache, maxState := int64(defaultImageCache), int64(0)
+	for key, size := range map[string]*int64{"image_cache_size": &imageCache, quotaKey: &maxState} {
+		if *fields[key] == "" {
+			continue
 		}
-		imageCache = size
+		var err error
+		if *size, err = parseSize(*fields[key]); err != nil {
+			return sdk.ConfigureResult{}, sdk.Invalid(key, "%v", err)
+		}
 	}
 	dir, err := stateDir(s.StateDir)
 	if err != nil {
 		return sdk.ConfigureResult{}, err
 	}
-	e.backend, e.fleet, e.imageCache = opts.Backend, opts.Fleet, imageCache
+	e.backend, e.fleet, e.imageCache, e.maxState = opts.Backend, opts.Fleet, imageCache, maxState
 	e.store.root = filepath.Join(dir, Name)
 	return sdk.ConfigureResult{}, nil
 }

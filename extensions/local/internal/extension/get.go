@@ -14,6 +14,7 @@ import (
 	"strconv"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -62,6 +63,7 @@ func (e *Extension) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListRes
 			result.Unreadable = append(result.Unreadable, entry.Name())
 			continue
 		}
+		e.settle(ctx, r, dir)
 		if r.Identity.Fleet == fleet {
 			result.Sandboxes = append(result.Sandboxes, e.sandbox(r, dir))
 		}
@@ -76,6 +78,9 @@ func (e *Extension) sandbox(r record.Record, dir string) sdk.Sandbox {
 		ID: r.ID, Ref: e.store.ref(r.ID), Status: status, Reason: reason, Identity: r.Identity.Clone(), Incarnation: 1,
 		Lease: r.Lease, CreatedAt: r.CreatedAt, OnExpiry: r.OnExpiry, Profile: r.Profile,
 		Endpoints: endpoints(r),
+	}
+	if status == sdk.StatusLost && exceeded(r) != "" {
+		s.EndReason = sdk.EndLimit
 	}
 	if status == sdk.StatusCreating || status == sdk.StatusReady || status == sdk.StatusPaused {
 		s.Guards = []sdk.Guard{sdk.GuardSupervisor}
@@ -135,7 +140,7 @@ func (e *Extension) derive(r record.Record, dir string) (sdk.Status, string) {
 	if r.Status == sdk.StatusCreating {
 		return sdk.StatusLost, "its creation was interrupted"
 	}
-	if r.Supervisor.Boot != "" && r.Supervisor.Boot != record.BootID() {
+	if p, err := supervisor.Name(dir); err == nil && p.Boot != record.BootID() {
 		return sdk.StatusLost, "the machine was restarted"
 	}
 	return sdk.StatusLost, "its supervisor is gone"

@@ -59,6 +59,13 @@ func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk
 		}
 		defer lies.Close()
 	}
+	release := func() {}
+	if e.maxState > 0 {
+		if release, err = e.admit(ctx, "snapshot "+opts.SnapshotID, e.snapshotSize(ctx, dir, opts.Kind)); err != nil {
+			return sdk.SnapshotResult{}, err
+		}
+	}
+	defer release() // it is counted when it is written
 	partial, lock, err := e.beginSnapshot(opts.SnapshotID)
 	if err != nil {
 		return sdk.SnapshotResult{}, err

@@ -49,9 +49,12 @@ func (e *Extension) Prepare(ctx context.Context, opts sdk.PrepareOptions) (sdk.P
 	}
 	defer program.Close()
 	s, err := e.source(ctx, sdk.CreateOptions{Profile: opts.Profile, Progress: opts.Progress}, nil)
+	if err != nil {
+		return sdk.PrepareResult{}, err
+	}
 	defer s.image.Close()
 	e.collect()
-	return sdk.PrepareResult{ImageDigest: s.meta.Source}, err
+	return sdk.PrepareResult{ImageDigest: s.meta.Source}, nil
 }
 
 func (e *Extension) source(ctx context.Context, opts sdk.CreateOptions, from *origin) (source, error) {
@@ -66,16 +69,21 @@ func (e *Extension) source(ctx context.Context, opts sdk.CreateOptions, from *or
 	if err != nil {
 		return source{}, err
 	}
-	unpacked, err := e.store.images().Unpack(ctx, path, func(message string) {
-		if opts.Progress != nil {
-			opts.Progress(sdk.Progress{Phase: "unpack", Message: message})
-		}
+	unpacked, err := e.withRoom(ctx, path, func(images image.Cache) (*image.Image, error) {
+		return images.Unpack(ctx, path, func(message string) {
+			if opts.Progress != nil {
+				opts.Progress(sdk.Progress{Phase: "unpack", Message: message})
+			}
+		})
 	})
 	if errors.Is(err, os.ErrNotExist) {
 		return source{}, &sdk.Error{Kind: sdk.ErrInvalid, Path: "image", Message: fmt.Sprintf("%s can't be used", clip(path)), Err: err}
 	}
 	if ctx.Err() != nil {
 		return source{}, ctx.Err()
+	}
+	if errors.Is(err, sdk.ErrQuota) {
+		return source{}, err
 	}
 	if err != nil {
 		return source{}, &sdk.Error{Kind: sdk.ErrInvalid, Path: "image", Err: err, Message: "it can't be unpacked"}

@@ -10,6 +10,7 @@ package extension
 // living at once.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/cgroup"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
 )
@@ -29,6 +31,10 @@ const (
 	newPrefix     = ".new-"
 	deletedInfix  = ".deleted-"
 	partialSuffix = ".partial"
+
+	// staleGroup is how old a control group is that holds no process and is
+	// no sandbox's of this state directory: another's puts one into it at once.
+	staleGroup = time.Hour
 )
 
 // begin makes a directory that has no name yet and whose lock is held. It
@@ -118,16 +124,25 @@ func older(path string, age time.Duration) bool {
 	return err == nil && time.Since(info.ModTime()) >= age
 }
 
-// tidy removes all that was left half done.
-func (s store) tidy() {
+// tidy removes all that was left half done, and what the dead left running.
+func (e *Extension) tidy(ctx context.Context) {
+	s := e.store
 	for parent, lockName := range map[string]string{"sandboxes": record.SupervisorLock, "snapshots": record.WriterLock, "bin": record.WriterLock} {
 		entries, err := os.ReadDir(s.path(parent))
 		if err != nil {
 			continue
 		}
 		for _, entry := range entries {
+			if parent == "sandboxes" && isSandboxID(entry.Name()) {
+				dir := s.sandbox(entry.Name())
+				if r, err := record.Read(dir, entry.Name()); err == nil {
+					e.settle(ctx, r, dir)
+				}
+				continue
+			}
 			s.sweep(parent, entry.Name(), lockName)
 		}
 	}
+	cgroup.Find().RemoveStale(staleGroup)
 	s.images().Tidy()
 }

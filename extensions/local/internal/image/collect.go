@@ -124,7 +124,7 @@ func (c Cache) Remove(key string) (bool, error) {
 	}
 	defer f.Close()
 	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return false, nil //nolint:nilerr // it is held, which is no failure
+		return false, nil // it is held, which is no failure
 	}
 	if err := os.Remove(name); err != nil {
 		return false, err

@@ -47,6 +47,8 @@ type dataWriter struct {
 	next  int64 // offset, a block boundary
 	total int64
 	limit int64
+	room  int64 // bytes on disk, 0 is no bound
+	wrote int64
 }
 
 func newDataWriter(f *os.File, limit int64) *dataWriter {
@@ -103,6 +105,9 @@ func (w *dataWriter) writeBlocks(data []byte) error {
 			run = end
 		}
 		if run > 0 {
+			if w.wrote += int64(run); w.room > 0 && w.wrote > w.room {
+				return ErrNoRoom
+			}
 			if _, err := w.file.WriteAt(data[:run], w.next); err != nil {
 				return err
 			}

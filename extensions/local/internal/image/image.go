@@ -51,7 +51,15 @@ type Meta struct {
 }
 
 // Cache is a directory of unpacked images.
-type Cache struct{ Dir string }
+type Cache struct {
+	Dir string
+	// Room bounds in bytes what one image's content may take; 0 is no bound
+	// but the one for every image.
+	Room int64
+}
+
+// ErrNoRoom is an image that is larger than the room that there is.
+var ErrNoRoom = errors.New("there is no room for it")
 
 // Path returns the file of an image.
 func (c Cache) Path(key string) string { return filepath.Join(c.Dir, key+dataSuffix) }
@@ -163,7 +171,9 @@ func (c Cache) make(build func(*tree) (config Config, source string, err error))
 	}
 	defer os.Remove(out.Name())
 	defer out.Close()
-	t := newTree(newDataWriter(out, maxData))
+	data := newDataWriter(out, maxData)
+	data.room = c.Room
+	t := newTree(data)
 	config, source, err := build(t)
 	if err != nil {
 		return nil, err
@@ -283,11 +293,18 @@ func (c Cache) buildArchive(ctx context.Context, t *tree, f *os.File) (Config, e
 		}
 		defer os.Remove(temp.Name())
 		defer temp.Close()
-		n, err := io.Copy(temp, io.LimitReader(plain, maxData+1))
+		most := int64(maxData)
+		if c.Room > 0 {
+			most = min(most, c.Room)
+		}
+		n, err := io.Copy(temp, io.LimitReader(plain, most+1))
 		if err != nil {
 			return Config{}, err
 		}
-		if n > maxData {
+		if n > most && c.Room > 0 {
+			return Config{}, ErrNoRoom
+		}
+		if n > most {
 			return Config{}, refused("more than %d bytes of content", int64(maxData))
 		}
 		f = temp

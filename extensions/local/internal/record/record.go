@@ -67,7 +67,6 @@ type Record struct {
 	Cgroups    []string          `json:"cgroups,omitempty"`
 	Program    string            `json:"program"` // digest of the binary that drives it
 	GVisor     string            `json:"gvisor"`
-	Supervisor Process           `json:"supervisor"`
 }
 
 // Overdue says what the passed deadline was: the lease's own, or the limit of
@@ -177,7 +176,18 @@ func Write(dir string, r Record) error {
 	if err != nil {
 		return err
 	}
-	return WriteFile(Path(dir), data, 0o600)
+	data = padded(data)
+	err = WriteFile(Path(dir), data, 0o600)
+	if full(err) {
+		if spareErr := writeSpare(dir, data); spareErr != nil {
+			return errors.Join(err, spareErr)
+		}
+		return nil
+	}
+	if err == nil {
+		reserve(dir, int64(len(data)))
+	}
+	return err
 }
 
 // Records and manifests are written so.

@@ -83,7 +83,7 @@ func dial(dir string) (*net.UnixConn, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
 	}
 	defer d.Close()
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), socketName), Net: "unix"})
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), SocketName), Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
 	}
@@ -158,7 +158,8 @@ func Checkpoint(ctx context.Context, dir, kind string, deadline time.Duration, t
 	return *a.Made, nil
 }
 
-func readSelf(dir string) (p record.Process, err error) {
+// Name returns the process that said it is the supervisor of a sandbox.
+func Name(dir string) (p record.Process, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, selfName), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return p, err

@@ -16,12 +16,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/runsc"
 )
 
 // searchAfter is how long the lock may be held by what has no name before the
@@ -35,7 +37,7 @@ func Kill(ctx context.Context, dir, id string) error {
 	for record.SupervisorAlive(dir) {
 		// Whoever holds the lock leaves its name here first of all. Until then
 		// it is still being started.
-		p, err := readSelf(dir)
+		p, err := Name(dir)
 		if err == nil {
 			err = killSupervisor(ctx, p, dir, id)
 		}
@@ -130,4 +132,46 @@ func runsAs(proc string, uid uint32) bool {
 		return len(fields) > 0
 	}
 	return false
+}
+
+// KillStrays kills what is left of a dead sandbox. The kernel ends everything
+// with a supervisor, which is the first process of a pid namespace, so there
+// is nothing; but what would be left is a process that nobody watches.
+func KillStrays(ctx context.Context, dir, id string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	uid := info.Sys().(*syscall.Stat_t).Uid
+	is := func(pid int) bool {
+		proc := filepath.Join("/proc", strconv.Itoa(pid))
+		line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+		if err != nil {
+			return false
+		}
+		args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+		return (args[0] == Argv0 || runsc.Dispatched(args[0])) && slices.Contains(args[1:], id) && runsAs(proc, uid)
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || !is(pid) {
+			continue
+		}
+		start, err := record.StartTime(entry.Name())
+		if err != nil {
+			continue
+		}
+		// A record that is held again is a sandbox that lives.
+		if record.SupervisorAlive(dir) {
+			return nil
+		}
+		if err := (record.Process{Pid: pid, Start: start, Boot: record.BootID()}).Kill(ctx, is); err != nil && !errors.Is(err, record.ErrOther) {
+			return err
+		}
+	}
+	return nil
 }

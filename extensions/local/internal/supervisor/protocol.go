@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	socketName  = "sock"
+	// SocketName is the supervisor's socket in the sandbox's directory.
+	SocketName  = "sock"
 	maxRequest  = 8 << 20
 	maxPassed   = 4 // descriptors in one request
 	requestTime = 10 * time.Second
@@ -32,7 +33,7 @@ const (
 
 // request is one request. Op says which of the rest counts.
 type request struct {
-	Op       string        // poke, exec, helper, pause, resume, snapshot
+	Op       string        // poke, usage, exec, helper, pause, resume, snapshot
 	Exec     *execRequest  `json:",omitempty"`
 	Args     []string      `json:",omitempty"` // of helper
 	Kind     string        `json:",omitempty"` // of snapshot
@@ -57,10 +58,11 @@ type answer struct {
 	Error    string `json:",omitempty"`
 	NotFound bool   `json:",omitempty"` // the command, with Error
 	// NotExecutable is a command that is there and is no program, with Error.
-	NotExecutable bool  `json:",omitempty"`
-	ExitCode      int   `json:",omitempty"`
-	TimedOut      bool  `json:",omitempty"`
-	Made          *Made `json:",omitempty"` // of snapshot
+	NotExecutable bool   `json:",omitempty"`
+	ExitCode      int    `json:",omitempty"`
+	TimedOut      bool   `json:",omitempty"`
+	Made          *Made  `json:",omitempty"` // of snapshot
+	Usage         *Usage `json:",omitempty"` // of usage
 }
 
 // sendRequest writes a length, with the descriptors, and the request.

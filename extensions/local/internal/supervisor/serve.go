@@ -18,7 +18,7 @@ import (
 )
 
 func listen() (*net.UnixListener, error) {
-	path := rootfs.PrivateSandbox + "/" + socketName
+	path := rootfs.PrivateSandbox + "/" + SocketName
 	_ = os.Remove(path)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -73,6 +73,9 @@ func (s *supervisor) do(ctx context.Context, r request, files []*os.File) (answe
 		default: // a look is due already
 		}
 		return answer{}, nil
+	case "usage":
+		u, err := s.usage()
+		return answer{Usage: &u}, err
 	case "exec":
 		if r.Exec == nil || len(files) != 3 {
 			return answer{}, errors.New("exec wants a command and three descriptors")

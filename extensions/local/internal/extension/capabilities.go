@@ -58,7 +58,7 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by a probe of each profile"},
 		sdk.FeatureHostRoot:              machine("this machine's programs and libraries, by allow-list"),
 		sdk.FeatureImageFile:             enforced("an OCI layout, a docker save archive or a root filesystem tar, by path"),
-		sdk.FeatureImagePull:             unsupported("images are taken by path, not pulled"),
+		sdk.FeatureImagePull:             enforced("from any OCI registry, with the credentials of the Docker configuration; every blob is checked by its digest"),
 		sdk.FeatureImageBuild:            unsupported("images are taken by path, not built"),
 		sdk.FeatureCompose:               unsupported("a sandbox is one root filesystem"),
 		sdk.FeatureMachine:               unsupported("a sandbox is no virtual machine"),

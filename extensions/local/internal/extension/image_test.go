@@ -247,7 +247,7 @@ func TestImagesThatAreNotTaken(t *testing.T) {
 	e := backend(t)
 	for name, image := range map[string]string{
 		"what is not there":   "/no/such/image.tar",
-		"a reference":         "docker.io/library/alpine:3",
+		"a reference":         "127.0.0.1:1/nobody/listens:1",
 		"a directory":         t.TempDir(),
 		"a file of something": write(t, "x", bytes.Repeat([]byte("x"), 4096)),
 	} {

@@ -17,14 +17,16 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/image"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/registry"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 // source is what a sandbox's root is made from. Without a path it is the
 // host's own.
 type source struct {
-	image *image.Image // held until it is closed
-	meta  image.Meta
+	image  *image.Image // held until it is closed
+	meta   image.Meta
+	digest string // of what it was made from: a registry's, or our own
 }
 
 func (s source) path() string {
@@ -34,7 +36,7 @@ func (s source) path() string {
 	return s.image.Path
 }
 
-func imageSource(i *image.Image) source { return source{image: i, meta: i.Meta} }
+func imageSource(i *image.Image) source { return source{image: i, meta: i.Meta, digest: i.Source} }
 
 func (s store) images() image.Cache { return image.Cache{Dir: s.path("images")} }
 
@@ -54,7 +56,7 @@ func (e *Extension) Prepare(ctx context.Context, opts sdk.PrepareOptions) (sdk.P
 	}
 	defer s.image.Close()
 	e.collect()
-	return sdk.PrepareResult{ImageDigest: s.meta.Source}, nil
+	return sdk.PrepareResult{ImageDigest: s.digest}, nil
 }
 
 func (e *Extension) source(ctx context.Context, opts sdk.CreateOptions, from *origin) (source, error) {
@@ -65,16 +67,24 @@ func (e *Extension) source(ctx context.Context, opts sdk.CreateOptions, from *or
 	if name == "" {
 		return source{}, nil
 	}
-	path, err := imagePath(name)
+	path, isPath, err := imagePath(name)
 	if err != nil {
 		return source{}, err
 	}
-	unpacked, err := e.withRoom(ctx, path, func(images image.Cache) (*image.Image, error) {
-		return images.Unpack(ctx, path, func(message string) {
+	progress := func(phase string) func(string) {
+		return func(message string) {
 			if opts.Progress != nil {
-				opts.Progress(sdk.Progress{Phase: "unpack", Message: message})
+				opts.Progress(sdk.Progress{Phase: phase, Message: message})
 			}
-		})
+		}
+	}
+	var digest string
+	unpacked, err := e.withRoom(ctx, name, func(images image.Cache) (i *image.Image, err error) {
+		if isPath {
+			return images.Unpack(ctx, path, progress("unpack"))
+		}
+		i, digest, err = images.Pull(ctx, name, progress("pull"))
+		return i, err
 	})
 	if errors.Is(err, os.ErrNotExist) {
 		return source{}, &sdk.Error{Kind: sdk.ErrInvalid, Path: "image", Message: fmt.Sprintf("%s can't be used", clip(path)), Err: err}
@@ -85,10 +95,29 @@ func (e *Extension) source(ctx context.Context, opts sdk.CreateOptions, from *or
 	if errors.Is(err, sdk.ErrQuota) {
 		return source{}, err
 	}
+	if err != nil && !isPath {
+		return source{}, pullError(err)
+	}
 	if err != nil {
 		return source{}, &sdk.Error{Kind: sdk.ErrInvalid, Path: "image", Err: err, Message: "it can't be unpacked"}
 	}
-	return imageSource(unpacked), nil
+	s := imageSource(unpacked)
+	if digest != "" {
+		s.digest = digest
+	}
+	return s, nil
+}
+
+// pullError gives a pull that failed its kind.
+func pullError(err error) error {
+	for _, k := range []struct{ cause, kind error }{
+		{registry.ErrUnreachable, sdk.ErrUnreachable}, {registry.ErrUnauthorized, sdk.ErrUnauthenticated},
+	} {
+		if errors.Is(err, k.cause) {
+			return &sdk.Error{Kind: k.kind, Path: "image", Err: err, Message: "it can't be pulled"}
+		}
+	}
+	return &sdk.Error{Kind: sdk.ErrInvalid, Path: "image", Err: err, Message: "it can't be pulled"}
 }
 
 // snapshotSource finds the root that a snapshot lies on. Its image need not
@@ -115,18 +144,18 @@ func (e *Extension) snapshotSource(ctx context.Context, opts sdk.CreateOptions, 
 	return imageSource(kept), nil
 }
 
-// imagePath tells a path from a reference.
-func imagePath(name string) (string, error) {
-	path := name
+// imagePath tells a path from a reference. A name that could be either is a
+// path where there is such a file.
+func imagePath(name string) (path string, isPath bool, err error) {
+	path = name
 	if home, err := os.UserHomeDir(); err == nil && strings.HasPrefix(name, "~/") {
 		path = filepath.Join(home, name[2:])
 	}
-	_, err := os.Stat(path)
-	if err != nil && !filepath.IsAbs(path) && !strings.HasPrefix(path, "./") && !strings.HasPrefix(path, "../") {
-		return "", &sdk.Error{Kind: sdk.ErrUnsupported, Path: "image", Message: fmt.Sprintf("%q is a reference, and the local backend takes images by path", clip(name)),
-			Advice: "save it with `docker save` or `skopeo copy … oci:DIR` and name that path"}
+	if _, err := os.Stat(path); err != nil && !filepath.IsAbs(path) && !strings.HasPrefix(path, "./") && !strings.HasPrefix(path, "../") {
+		return "", false, nil
 	}
-	return filepath.Abs(path)
+	path, err = filepath.Abs(path)
+	return path, true, err
 }
 
 // env returns the image's environment.

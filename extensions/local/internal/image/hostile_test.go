@@ -340,7 +340,9 @@ func TestTenMillionEntries(t *testing.T) {
 		stream, bound = 10_000_000, maxEntries
 	}
 	for name, header := range map[string]func(i int) tar.Header{
-		"files":       func(i int) tar.Header { return tar.Header{Name: fmt.Sprintf("d%d/%d", i%1000, i), Typeflag: tar.TypeReg} },
+		"files": func(i int) tar.Header {
+			return tar.Header{Name: fmt.Sprintf("d%d/%d", i%1000, i), Typeflag: tar.TypeReg}
+		},
 		"directories": func(i int) tar.Header { return tar.Header{Name: fmt.Sprintf("d%d/", i), Typeflag: tar.TypeDir} },
 		"duplicates":  func(int) tar.Header { return tar.Header{Name: "same", Typeflag: tar.TypeReg} },
 		"markers":     func(i int) tar.Header { return tar.Header{Name: fmt.Sprintf(".wh.%d", i), Typeflag: tar.TypeReg} },

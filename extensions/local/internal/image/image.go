@@ -112,10 +112,8 @@ func (c Cache) Unpack(ctx context.Context, path string, progress func(message st
 	if err != nil {
 		return nil, err
 	}
-	if key, err := os.Readlink(name); err == nil {
-		if i, err := c.Lookup(key); err == nil {
-			return i, nil
-		}
+	if i, err := c.named(name); err == nil {
+		return i, nil
 	}
 	if progress != nil {
 		progress("unpack " + path)
@@ -125,6 +123,15 @@ func (c Cache) Unpack(ctx context.Context, path string, progress func(message st
 		return nil, fmt.Errorf("image %s: %w", path, err)
 	}
 	return i, c.remember(name, i)
+}
+
+// named returns the image that a name stands for.
+func (c Cache) named(name string) (*Image, error) {
+	key, err := os.Readlink(name)
+	if err != nil {
+		return nil, err
+	}
+	return c.Lookup(key)
 }
 
 // remember notes which image a name stands for.
@@ -249,12 +256,7 @@ func (c Cache) build(ctx context.Context, t *tree, path string) (Config, string,
 		if err != nil {
 			return Config{}, "", err
 		}
-		source := sha256.New()
-		for _, l := range img.layers {
-			fmt.Fprintln(source, l.digest)
-		}
-		fmt.Fprintf(source, "%q", img.config)
-		return img.config, hex.EncodeToString(source.Sum(nil)), applyLayers(ctx, t, b, img)
+		return img.config, img.source(), applyLayers(ctx, t, b, img)
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -332,6 +334,16 @@ func (c Cache) buildArchive(ctx context.Context, t *tree, f *os.File) (Config, e
 		return Config{}, err
 	}
 	return img.config, applyLayers(ctx, t, b, img)
+}
+
+// source names an image by the content of its layers and its configuration.
+func (i image) source() string {
+	h := sha256.New()
+	for _, l := range i.layers {
+		fmt.Fprintln(h, l.digest)
+	}
+	fmt.Fprintf(h, "%q", i.config)
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 func applyLayers(ctx context.Context, t *tree, b blobs, img image) error {

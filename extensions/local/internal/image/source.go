@@ -165,7 +165,7 @@ func (d descriptor) blob() (name, digest string, err error) {
 	if !ok || len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "" {
 		return "", "", refused("%q is not a sha256 digest", clip(d.Digest))
 	}
-	return "blobs/sha256/" + digest, digest, nil
+	return blobPrefix + digest, digest, nil
 }
 
 type manifest struct {
@@ -231,6 +231,9 @@ func ociImage(b blobs) (image, error) {
 	}
 	return img, c.into(&img)
 }
+
+// blobPrefix is where an OCI layout has its parts.
+const blobPrefix = "blobs/sha256/"
 
 const maxLayers = 512
 

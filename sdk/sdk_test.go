@@ -97,6 +97,24 @@ func TestIdentityRoundTrip(t *testing.T) {
 	}
 }
 
+func FuzzParseAllow(f *testing.F) {
+	for _, seed := range []string{"api.example:443", "*.example", "10.0.0.0/8:1", "[2001:db8::/32]:443", "a:", "1.2.3"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, entry string) {
+		allow, err := ParseAllow(entry)
+		if err != nil {
+			return
+		}
+		if allow.IsAddress() == (allow.Name != "") || allow.Port < 0 || allow.Port > 65535 || !strings.Contains(strings.ToLower(entry), allow.Name) {
+			t.Errorf("%q is read as %+v", entry, allow)
+		}
+		if allow.IsAddress() && !allow.CoversAddr(allow.Prefix.Addr()) || !allow.IsAddress() && !allow.CoversName(strings.Replace(allow.Name, "*", "a", 1)) {
+			t.Errorf("%q does not cover itself: %+v", entry, allow)
+		}
+	})
+}
+
 func FuzzIdentityFromLabels(f *testing.F) {
 	f.Add(Identity{ID: "sbx-x", Fleet: "ci"}.Pack(), "1", "2026-03-01T12:00:00Z", "{}")
 	f.Fuzz(func(t *testing.T, packed, incarnation, created, user string) {

@@ -206,6 +206,7 @@ func logRules() []Rule {
 	return []Rule{
 		{ID: "logs/main", Title: "the output of the main process is kept, and its tail can be asked for", Features: logs, commands: []Command{CommandLines}, try: logsMain},
 		{ID: "logs/follow", Title: "following goes on while the sandbox lives, and ends with it", Features: logs, commands: []Command{CommandTicks}, try: logsFollow},
+		{ID: "logs/source", Title: "a log that is not kept is refused, and no other is given for it", Features: logs, try: logsSource},
 	}
 }
 
@@ -215,6 +216,18 @@ func (c *check) logs(opts sdk.LogsOptions) string {
 	_, err := ability[sdk.Logger](c, c.kit.b).Logs(c.ctx, opts)
 	c.failIf(err != nil, "logs: %v", err)
 	return out.String()
+}
+
+func logsSource(c *check) {
+	_, target := c.ready(c.creation())
+	sources := []sdk.LogSource{"conformance"}
+	if !c.claims(sdk.FeatureNetworkLog) {
+		sources = append(sources, sdk.LogNetwork)
+	}
+	for _, source := range sources {
+		_, err := ability[sdk.Logger](c, c.kit.b).Logs(c.ctx, sdk.LogsOptions{Target: target, Source: source, Output: &limited{}})
+		c.is(err, fmt.Sprintf("asking for the log %q", source), sdk.ErrUnsupported)
+	}
 }
 
 func logsMain(c *check) {

@@ -247,6 +247,15 @@ var variants = []variant{
 		},
 	},
 	{
+		name: "gives the main log for every other", fails: []string{"logs/source"},
+		breaks: func(b *broken) {
+			b.logs = func(ctx context.Context, opts sdk.LogsOptions) (sdk.LogsResult, error) {
+				opts.Source = sdk.LogMain
+				return b.careful.Logs(ctx, opts)
+			}
+		},
+	},
+	{
 		name: "deletes snapshots of other fleets", fails: []string{"snapshot/other_fleet"},
 		breaks: func(b *broken) {
 			b.deleteSnapshot = func(ctx context.Context, opts sdk.DeleteSnapshotOptions) (sdk.DeleteSnapshotResult, error) {

@@ -157,6 +157,10 @@ func TestUnprivileged(t *testing.T) {
 	cmd := exec.Command(copied, args...)
 	cmd.Dir = dir
 	cmd.Env = []string{programEnv + "=" + program, "HOME=" + dir, "TMPDIR=" + dir, "PATH=" + os.Getenv("PATH")}
+	if full := os.Getenv("SANDBOXER_TEST_FULL"); full != "" {
+		cmd.Args = append(cmd.Args, "-test.timeout=0")
+		cmd.Env = append(cmd.Env, "SANDBOXER_TEST_FULL="+full)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: otherUID, Gid: otherUID}}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("as uid %d: %v\n%s", otherUID, err, out)

@@ -61,7 +61,11 @@ func inOwnNetwork(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v=true", "-test.timeout=9m")
+	limit := "5m"
+	if os.Getenv("SANDBOXER_TEST_FULL") != "" {
+		limit = "1h"
+	}
+	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v=true", "-test.timeout="+limit)
 	cmd.Env = append(os.Environ(), networkEnv+"=1", programEnv+"="+program)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {

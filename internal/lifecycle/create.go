@@ -70,6 +70,7 @@ type createPlan struct {
 	intent  ledger.Intent
 	options sdk.CreateOptions
 	setup   bool // a restored sandbox has been set up before
+	resumes bool // its processes begin in the middle of their work
 }
 
 // planCreate decides what is made, where, and for how long, and refuses what
@@ -86,6 +87,7 @@ func (m *Manager) planCreate(ctx context.Context, opts CreateOptions) (createPla
 			return plan, &sdk.Error{Kind: sdk.ErrExpired, Path: "snapshot", Message: fmt.Sprintf("the retention of %s ended at %s", snapshot.ID, snapshot.ExpiresAt.UTC().Format(time.RFC3339))}
 		}
 		plan.profile, check.Backend = snapshot.Document(), snapshot.Backend
+		plan.resumes = snapshot.Kind == sdk.SnapshotMemory
 		check.Needs = append(check.Needs, sandbox.Requirement{Path: "snapshot", Feature: sdk.FeatureRestore, Class: sdk.ClassEmulated})
 	}
 	if err := m.validateCreate(opts, plan.profile); err != nil {

@@ -54,7 +54,9 @@ func (m *Manager) bringUp(ctx context.Context, at place, plan createPlan) (Sandb
 			return Sandbox{}, budgetError(ctx, err, "setup did not end", m.settings.Budgets.Setup)
 		}
 	}
-	if plan.profile.Ready != nil {
+	// What goes on in the middle of its work has said that it is ready before,
+	// into the log of its source.
+	if ready := plan.profile.Ready; ready != nil && !(plan.resumes && ready.Log != "") {
 		running.Profile = plan.profile
 		if err := m.awaitReadiness(ctx, ext, at, running); err != nil {
 			return Sandbox{}, err

@@ -3,7 +3,8 @@
 
 //go:build linux && (amd64 || arm64) && go1.26 && !go1.27
 
-// The runsc command table: the only file that imports gVisor.
+// The runsc command table: with the gateway of package egress, which uses its
+// TCP/IP stack, the only file that imports gVisor.
 //
 // gVisor reads goroutine ids at fixed offsets and copies runtime internals, so
 // a pin is tied to one Go release: an older one compiled with a newer Go and

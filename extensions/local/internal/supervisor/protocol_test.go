@@ -30,7 +30,7 @@ func connected(t *testing.T) (a, b *net.UnixConn) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		ends[i] = conn.(*net.UnixConn) //nolint:forcetypeassert // it is a unix socket
+		ends[i] = conn.(*net.UnixConn)
 	}
 	return ends[0], ends[1]
 }

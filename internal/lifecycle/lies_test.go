@@ -133,7 +133,7 @@ func TestAListingWithChurnHasAllWhoLivedThroughout(t *testing.T) {
 		return id
 	}
 	var lasting, passing []string
-	for range size(10_000, 600) / 2 {
+	for range size(3000, 600) / 2 {
 		lasting, passing = append(lasting, create()), append(passing, create())
 	}
 	slices.Sort(lasting)

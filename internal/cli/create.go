@@ -20,6 +20,9 @@ type making struct {
 	backend     string
 	ttl         durationFlag
 	onExpiry    string
+	idle        durationFlag
+	keep        durationFlag
+	paused      durationFlag
 	onFailed    string
 	env         pairsFlag
 	secrets     secretsFlag
@@ -32,7 +35,10 @@ func (a *app) makes(cmd *cobra.Command, m *making, otherwise string) {
 	flags := cmd.Flags()
 	backendFlag(cmd, &m.backend, otherwise)
 	flags.Var(&m.ttl, "ttl", "how long it lives (default: the profile's, then the configured one)")
-	flags.StringVar(&m.onExpiry, "on-expiry", "", "`CHOICE` of what happens at the deadline: destroy, snapshot or pause (default: the profile's)")
+	flags.StringVar(&m.onExpiry, "on-expiry", "", "`CHOICE` of what happens at the end: destroy, snapshot or pause (default: the profile's)")
+	flags.Var(&m.idle, "idle-timeout", "it ends earlier when it is not used for this long (default: the profile's)")
+	flags.Var(&m.keep, "expiry-snapshot-ttl", "how long the snapshot of --on-expiry snapshot is kept (default: the profile's, then a week)")
+	flags.Var(&m.paused, "paused-ttl", "how long it is kept once --on-expiry pause has paused it (default: the profile's, then a day)")
 	flags.StringVar(&m.onFailed, "on-failed", lifecycle.OnFailedDestroy, "`CHOICE` of what happens when it does not become ready: destroy or keep")
 	flags.Var(&m.env, "env", "environment variable, may be given several times")
 	flags.Var(&m.secrets, "secret", "secret file /run/secrets/NAME: its value from the variable NAME, from FILE, or from stdin; may be given several times")
@@ -54,7 +60,11 @@ func (m *making) options(a *app) (lifecycle.CreateOptions, error) {
 	}
 	secrets, err := m.secrets.read(a)
 	return lifecycle.CreateOptions{
-		Backend: m.backend, TTL: time.Duration(m.ttl), OnExpiry: sdk.OnExpiry(m.onExpiry), OnFailed: m.onFailed,
+		Backend: m.backend, TTL: time.Duration(m.ttl), OnFailed: m.onFailed,
+		End: sandbox.End{
+			OnExpiry: sdk.OnExpiry(m.onExpiry), IdleTimeout: time.Duration(m.idle),
+			ExpirySnapshotTTL: time.Duration(m.keep), PausedTTL: time.Duration(m.paused),
+		},
 		Env: m.env.pairs, Secrets: secrets, Labels: m.labels.pairs, Attribution: m.attribution,
 	}, err
 }

@@ -29,8 +29,12 @@ func (a *app) printSandbox(s lifecycle.Sandbox, now time.Time) error {
 		"CREATED", moment(s.CreatedAt, now),
 		"EXPIRES", moment(s.ExpiresAt, now),
 		"AT MOST", moment(s.MaxExpiresAt, now),
+		"IDLE UNTIL", moment(s.IdleExpiresAt, now),
+		"IDLE TIMEOUT", s.IdleTimeout,
 		"ON EXPIRY", string(s.OnExpiry),
-		"EXPIRY SNAPSHOT", s.ExpirySnapshotID,
+		"KEPT PAUSED", s.PausedTTL,
+		"ENDED BY", string(s.EndReason),
+		"EXPIRY SNAPSHOT", cmp.Or(s.ExpirySnapshotID, missing(s.ExpirySnapshotError)),
 		"GUARDS", guards(s.Guards),
 		"OWNER", s.Owner,
 		"TASK", s.Task,
@@ -39,6 +43,14 @@ func (a *app) printSandbox(s lifecycle.Sandbox, now time.Time) error {
 		"LABELS", labels(s.Labels),
 		"ENDPOINTS", labels(s.Endpoints),
 	))
+}
+
+// missing shows why something is not there.
+func missing(why string) string {
+	if why == "" {
+		return ""
+	}
+	return "none: " + why
 }
 
 // printSandboxes prints a listing.
@@ -50,13 +62,22 @@ func (a *app) printSandboxes(list []lifecycle.Sandbox, runtime *config.Runtime, 
 		rows[0] = append(rows[0], "RUN")
 	}
 	for _, s := range list {
-		row := []string{s.ID, statusOf(s), s.Profile, s.Backend, when(s.ExpiresAt, now), s.Owner, s.Task}
+		row := []string{s.ID, statusOf(s), s.Profile, s.Backend, expires(s, now), s.Owner, s.Task}
 		if wide {
 			row = append(row, s.Run)
 		}
 		rows = append(rows, row)
 	}
 	return a.print(list, rows)
+}
+
+// expires shows when a sandbox ends as things stand.
+func expires(s lifecycle.Sandbox, now time.Time) string {
+	at, clock := s.EndsAt()
+	if clock == sdk.EndIdle {
+		return when(at, now) + " if idle"
+	}
+	return when(at, now)
 }
 
 // statusOf marks what could not be asked about, and what this ledger has no

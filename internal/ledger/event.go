@@ -30,7 +30,7 @@ const (
 	Shortening      Type = "shortening" // about to ask for an earlier deadline
 	Shortened       Type = "shortened"
 	Claiming        Type = "claiming" // about to claim the lease for destruction; the lease record refers to it
-	Expired         Type = "expired"
+	Expired         Type = "expired"  // a clock ended it; the reason says which
 	Paused          Type = "paused"
 	Resumed         Type = "resumed"
 	Snapshotting    Type = "snapshotting"
@@ -43,8 +43,12 @@ const (
 	Destroyed       Type = "destroyed" // its absence was observed; closes the log
 	DestroyFailed   Type = "destroyfailed"
 	OrphanDetected  Type = "orphandetected" // found at the backend, unknown or closed here; may carry an Intent
-	Lost            Type = "lost"           // gone without us
+	Lost            Type = "lost"           // gone without us; the reason says how, as far as that is known
 )
+
+// ReasonExpiry is the reason of a snapshot's events in the log of its sandbox
+// that was made, or should have been, at the sandbox's end.
+const ReasonExpiry = "expiry"
 
 // Types returns every type in the order of a life.
 func Types() []Type {
@@ -56,6 +60,30 @@ func Types() []Type {
 
 // CloudEvent returns the type as CloudEvents name it.
 func (t Type) CloudEvent() string { return "dev.sandboxer.sandbox." + string(t) + ".v1" }
+
+// Status returns the status that an event of this type tells by itself; empty
+// where it takes more than the type.
+func (t Type) Status() sdk.Status {
+	switch t {
+	case Intended, Created, Restored:
+		return sdk.StatusCreating
+	case CreateFailed, Failed:
+		return sdk.StatusFailed
+	case Ready, Resumed:
+		return sdk.StatusReady
+	case Paused:
+		return sdk.StatusPaused
+	case Expired:
+		return sdk.StatusExpired
+	case Lost:
+		return sdk.StatusLost
+	case Destroying, DestroyFailed:
+		return sdk.StatusDestroying
+	case Destroyed:
+		return sdk.StatusDestroyed
+	}
+	return ""
+}
 
 func (t Type) valid() bool { return slices.Contains(Types(), t) }
 
@@ -127,6 +155,7 @@ type Intent struct {
 	Identity     sdk.Identity     `json:"identity"`
 	Profile      sdk.Profile      `json:"profile"`
 	OnExpiry     sdk.OnExpiry     `json:"on_expiry,omitempty"`
+	IdleTimeout  string           `json:"idle_timeout,omitempty"`  // a Go duration
 	RestoredFrom string           `json:"restored_from,omitempty"` // snapshot id
 	SnapshotOf   string           `json:"snapshot_of,omitempty"`   // sandbox id; a snapshot's
 	SnapshotKind sdk.SnapshotKind `json:"snapshot_kind,omitempty"`

@@ -28,9 +28,19 @@ type Record struct {
 	Lease        sdk.Lease
 	Profile      sdk.Profile
 	OnExpiry     sdk.OnExpiry
+	IdleTimeout  string
 	RestoredFrom string // snapshot id
 	SnapshotOf   string // sandbox id; a snapshot's
 	SnapshotKind sdk.SnapshotKind
+
+	// EndReason and EndMessage are those of the event Expired or Lost: why it
+	// died, whoever removed afterwards what was left of it.
+	EndReason  string
+	EndMessage string
+	// ExpirySnapshotID is the snapshot that was made at its end,
+	// ExpirySnapshotError why none was.
+	ExpirySnapshotID    string
+	ExpirySnapshotError string
 
 	// Intended is true when this ledger holds the intent: the sandbox was
 	// made from here. A sandbox made elsewhere has a log here when it was
@@ -104,7 +114,27 @@ func (r *Record) foldFacts(e Event) {
 	}
 	if i := e.Intent; i != nil {
 		r.Fleet, r.Identity, r.Profile, r.OnExpiry = cmp.Or(i.Fleet, r.Fleet), i.Identity, i.Profile, i.OnExpiry
+		r.IdleTimeout = i.IdleTimeout
 		r.RestoredFrom, r.SnapshotOf, r.SnapshotKind = i.RestoredFrom, i.SnapshotOf, i.SnapshotKind
+	}
+	r.foldEnd(e)
+}
+
+// foldEnd takes over what an event tells about the end.
+func (r *Record) foldEnd(e Event) {
+	switch e.Type {
+	case Expired, Lost:
+		r.EndReason, r.EndMessage = e.Reason, e.Message
+	case Adopted, OrphanDetected, Resumed:
+		r.EndReason, r.EndMessage = "", "" // it was not the end
+	case Snapshotted:
+		if e.Reason == ReasonExpiry {
+			r.ExpirySnapshotID = e.SnapshotID
+		}
+	case SnapshotFailed:
+		if e.Reason == ReasonExpiry {
+			r.ExpirySnapshotError = e.Message
+		}
 	}
 }
 
@@ -132,29 +162,11 @@ func (r Record) next(e Event) (sdk.Status, bool) {
 			return sdk.StatusDestroyed, false
 		}
 	}
-	switch e.Type {
-	case Intended, Created, Restored:
-		return sdk.StatusCreating, true
-	case CreateFailed:
-		return sdk.StatusFailed, false
-	case Ready, Resumed:
-		return sdk.StatusReady, true
-	case Failed:
-		return sdk.StatusFailed, true
-	case Paused:
-		return sdk.StatusPaused, true
-	case Expired:
-		return sdk.StatusExpired, true
-	case Lost:
-		return sdk.StatusLost, true
-	case Destroying, DestroyFailed:
-		return sdk.StatusDestroying, true
-	case Destroyed:
-		return sdk.StatusDestroyed, false
-	case Adopted, OrphanDetected:
-		if e.Status != "" {
-			return e.Status, true
-		}
+	if status := e.Type.Status(); status != "" {
+		return status, e.Type != CreateFailed && e.Type != Destroyed
+	}
+	if (e.Type == Adopted || e.Type == OrphanDetected) && e.Status != "" {
+		return e.Status, true
 	}
 	if r.Status == "" {
 		return sdk.StatusCreating, true

@@ -98,7 +98,7 @@ func TestFoldTakesTheFacts(t *testing.T) {
 		Event{Type: Ready, Reason: "ready"},
 		Event{Type: Extended, Lease: lease(3, 90)},
 		Event{Type: ExtendDenied, Lease: lease(2, 60), Reason: "conflict"},
-		Event{Type: Expired, Reason: "ttl", Message: "the deadline passed", Incarnation: 2},
+		Event{Type: Expired, Reason: "deadline", Message: "the deadline passed", Incarnation: 2},
 		Event{Type: Destroying, Reason: "reap"},
 		Event{Type: DestroyFailed, Reason: "unreachable"},
 		Event{Type: Destroyed, Reason: "reap"},
@@ -107,6 +107,7 @@ func TestFoldTakesTheFacts(t *testing.T) {
 		ID: box, Kind: KindSandbox, Fleet: "ci", Backend: "build1", Ref: "c0ffee", Incarnation: 2,
 		Status: sdk.StatusDestroyed, Reason: "reap", Identity: intent.Identity, Lease: *lease(3, 90),
 		Profile: intent.Profile, OnExpiry: intent.OnExpiry, RestoredFrom: intent.RestoredFrom,
+		EndReason: "deadline", EndMessage: "the deadline passed",
 		Intended: true, BeganAt: start, ClosedAt: start.Add(8 * time.Second),
 		Sequence: 9, LastType: Destroyed, LastTime: start.Add(8 * time.Second),
 	}

@@ -140,11 +140,7 @@ func (m *Manager) Check(ctx context.Context, opts CheckOptions) (CheckResult, er
 	if result.Life, err = sandbox.ResolveLife(opts.TTL, opts.Profile, m.settings.Life); err != nil {
 		return result, err
 	}
-	profile := opts.Profile
-	if opts.OnExpiry != "" {
-		profile.OnExpiry = opts.OnExpiry
-	}
-	needs := append(sandbox.Requirements(profile), opts.Needs...)
+	needs := append(sandbox.Requirements(opts.End.Over(opts.Profile)), opts.Needs...)
 	described, err := m.describe(ctx, backend)
 	if err != nil {
 		return result, err

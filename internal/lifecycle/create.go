@@ -4,7 +4,6 @@
 package lifecycle
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +76,7 @@ type createPlan struct {
 // can't be.
 func (m *Manager) planCreate(ctx context.Context, opts CreateOptions) (createPlan, error) {
 	plan := createPlan{profile: opts.Profile, setup: opts.Snapshot == ""}
-	check := CheckOptions{Backend: opts.Backend, OnExpiry: opts.OnExpiry, TTL: opts.TTL}
+	check := CheckOptions{Backend: opts.Backend, End: opts.End, TTL: opts.TTL}
 	if opts.Snapshot != "" {
 		snapshot, err := m.GetSnapshot(ctx, opts.Snapshot, GetOptions{Backend: opts.Backend})
 		if err != nil {
@@ -112,9 +111,10 @@ func (m *Manager) planCreate(ctx context.Context, opts CreateOptions) (createPla
 	labels := maps.Clone(orEmpty(plan.profile.Labels))
 	maps.Copy(labels, opts.Labels)
 	made := opts.Attribution.Or(m.settings.Attribution)
+	end := sandbox.ResolveEnd(opts.End, plan.profile)
 	plan.intent = ledger.Intent{
 		Fleet: m.settings.Fleet, Profile: plan.profile, RestoredFrom: opts.Snapshot,
-		OnExpiry: cmp.Or(opts.OnExpiry, plan.profile.OnExpiry, sdk.OnExpiryDestroy),
+		OnExpiry: end.OnExpiry, IdleTimeout: durationText(end.IdleTimeout),
 		Identity: sdk.Identity{
 			ID: plan.id, Fleet: m.settings.Fleet, Incarnation: 1, CreatedAt: now, Labels: labels,
 			Owner: made.Owner, Task: made.Task, Run: made.Run, Actor: made.Actor,
@@ -123,7 +123,8 @@ func (m *Manager) planCreate(ctx context.Context, opts CreateOptions) (createPla
 	}
 	plan.options = sdk.CreateOptions{
 		ID: plan.id, Identity: plan.intent.Identity.Clone(), Profile: plan.profile,
-		ExpiresAt: plan.lease.ExpiresAt, MaxExpiresAt: plan.lease.MaxExpiresAt, OnExpiry: plan.intent.OnExpiry,
+		ExpiresAt: plan.lease.ExpiresAt, MaxExpiresAt: plan.lease.MaxExpiresAt, OnExpiry: end.OnExpiry,
+		IdleTimeout: end.IdleTimeout, ExpirySnapshotTTL: end.ExpirySnapshotTTL, PausedTTL: end.PausedTTL,
 		Env: opts.Env, Secrets: opts.Secrets, Progress: opts.Progress,
 	}
 	return plan, nil
@@ -137,6 +138,7 @@ func (m *Manager) validateCreate(opts CreateOptions, profile sdk.Profile) error 
 		secrets[name] = string(value)
 	}
 	found = append(found, sandbox.ValidateEnv("secrets", secrets)...)
+	found = append(found, opts.End.Validate()...)
 	found = append(found, sandbox.ValidateLabels("labels", opts.Labels)...)
 	switch opts.OnFailed {
 	case "", OnFailedDestroy, OnFailedKeep:

@@ -55,7 +55,9 @@ func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (
 	got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
 	switch {
 	case err == nil:
-		if _, err := m.view(at, got.Sandbox); err != nil {
+		view, err := m.view(at, got.Sandbox)
+		m.witnessed(ctx, view, err)
+		if err != nil {
 			return result, err
 		}
 		at.ref = cmp.Or(at.ref, got.Sandbox.Ref)

@@ -163,5 +163,5 @@ func intentOf(at place, found sdk.Sandbox) *ledger.Intent {
 	if at.record.Known() && at.record.Identity.ID != "" {
 		return nil
 	}
-	return &ledger.Intent{Fleet: found.Identity.Fleet, Identity: found.Identity, Profile: found.Profile, OnExpiry: cmp.Or(found.OnExpiry, sdk.OnExpiryDestroy)}
+	return &ledger.Intent{Fleet: found.Identity.Fleet, Identity: found.Identity, Profile: found.Profile, OnExpiry: cmp.Or(found.OnExpiry, sdk.OnExpiryDestroy), IdleTimeout: durationText(found.IdleTimeout)}
 }

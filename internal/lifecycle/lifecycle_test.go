@@ -270,7 +270,7 @@ func TestStatusOfWhatHasEnded(t *testing.T) {
 		made := h.create(t, CreateOptions{TTL: time.Hour})
 		other := newHouseOn(t, h.clock, h.server, "ci", saasstub.Options{})
 		h.clock.Advance(2 * time.Hour)
-		if _, err := h.Destroy(t.Context(), made.ID, DestroyOptions{Reason: ReasonTTL}); err != nil {
+		if _, err := h.Destroy(t.Context(), made.ID, DestroyOptions{Reason: string(sdk.EndDeadline)}); err != nil {
 			t.Fatal(err)
 		}
 		if view, err := h.Get(t.Context(), made.ID, GetOptions{}); err != nil || view.Status != sdk.StatusExpired {

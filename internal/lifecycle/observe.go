@@ -19,7 +19,8 @@ import (
 // Get returns a sandbox as it is now. One that has ended is returned with
 // the status expired, lost, failed or destroyed as long as the ledger (or
 // the caller, by ExpiresAt) knows that it was there; [sdk.ErrNotFound] is for
-// ids that nobody knows. It changes nothing.
+// ids that nobody knows. It changes nothing about the sandbox; an end that it
+// is the first to see is written into the ledger.
 func (m *Manager) Get(ctx context.Context, id string, opts GetOptions) (Sandbox, error) {
 	at, err := m.locate(ctx, id, opts.Backend, opts.Ref, opts.ExpiresAt)
 	if err != nil {
@@ -31,9 +32,13 @@ func (m *Manager) Get(ctx context.Context, id string, opts GetOptions) (Sandbox,
 	found, err := m.observe(ctx, at, opts.Batched)
 	switch {
 	case err == nil:
-		return m.view(at, found)
+		view, err := m.view(at, found)
+		m.witnessed(ctx, view, err)
+		return view, err
 	case errors.Is(err, sdk.ErrNotFound):
-		return m.ended(at)
+		view, err := m.ended(at)
+		m.witnessed(ctx, view, err)
+		return view, err
 	case errors.Is(err, sdk.ErrUnreachable) && m.beyondDoubt(ctx, at):
 		view := m.lastKnown(at)
 		view.Status, view.Reason = sdk.StatusExpired, "its deadline passed on a backend that enforces it"
@@ -100,7 +105,7 @@ func (m *Manager) ended(at place) (Sandbox, error) {
 	passed := !m.clock.Now().Before(at.expiresAt)
 	switch {
 	case passed:
-		view.Status, view.Reason = sdk.StatusExpired, "its deadline passed"
+		view.Status, view.Reason, view.EndReason = sdk.StatusExpired, "its deadline passed", sdk.EndDeadline
 	case at.record.Intended && at.record.Ref == "" && at.record.Status == sdk.StatusCreating:
 		// The intent is written before the backend is asked: somebody may
 		// be asking right now.
@@ -108,7 +113,7 @@ func (m *Manager) ended(at place) (Sandbox, error) {
 	case at.record.Status == sdk.StatusLost:
 		// The record says how.
 	default:
-		view.Status, view.Reason = sdk.StatusLost, "gone from the backend before its deadline, and not by us"
+		view.Status, view.Reason, view.EndReason = sdk.StatusLost, "gone from the backend before its deadline, and not by us", sdk.EndGone
 	}
 	return view, nil
 }

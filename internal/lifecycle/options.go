@@ -24,7 +24,7 @@ type CreateOptions struct {
 	Snapshot    string        // id of the snapshot to restore
 	Backend     string        // empty is the snapshot's, or the default
 	TTL         time.Duration // zero is the profile's, then the provider's default
-	OnExpiry    sdk.OnExpiry  // empty is the profile's
+	End         sandbox.End   // zero fields are the profile's, then the built-in defaults
 	OnFailed    string        // empty is destroy
 	Env         map[string]string
 	Secrets     map[string]sdk.Secret
@@ -58,8 +58,9 @@ type ExpireOptions struct {
 }
 
 const (
-	// ReasonTTL is the reason of a destroy whose cause is the deadline.
-	ReasonTTL = "ttl"
+	// ReasonRetention is the reason of the end of a snapshot whose retention is
+	// over.
+	ReasonRetention = "retention"
 	// ReasonReappeared is the reason for which the log of a thing is opened
 	// again that was seen gone.
 	ReasonReappeared = "reappeared"
@@ -169,10 +170,10 @@ type ListSnapshotsResult struct {
 
 // CheckOptions are the options of [Manager.Check].
 type CheckOptions struct {
-	Backend  string
-	Profile  sdk.Profile
-	OnExpiry sdk.OnExpiry // overrides the profile's
-	TTL      time.Duration
+	Backend string
+	Profile sdk.Profile
+	End     sandbox.End // overrides the profile's
+	TTL     time.Duration
 	// Needs are further requirements: of a restore, of a snapshot's kind.
 	Needs []sandbox.Requirement
 }

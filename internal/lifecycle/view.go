@@ -16,20 +16,28 @@ import (
 // joined with what the ledger knows. The JSON names are the attribute names
 // of HCL.
 type Sandbox struct {
-	ID               string            `json:"id"`
-	Status           sdk.Status        `json:"status"`
-	Reason           string            `json:"reason,omitempty"` // why it is in this status
-	Backend          string            `json:"backend"`
-	Ref              string            `json:"ref,omitempty"`
-	Fleet            string            `json:"fleet"`
-	Profile          string            `json:"profile"` // its name
-	ProfileRevision  string            `json:"profile_revision"`
-	CreatedAt        time.Time         `json:"created_at"`
-	ExpiresAt        time.Time         `json:"expires_at"`
-	MaxExpiresAt     time.Time         `json:"max_expires_at"`
-	Generation       int64             `json:"generation"`
-	Incarnation      int64             `json:"incarnation"`
-	OnExpiry         sdk.OnExpiry      `json:"on_expiry"`
+	ID              string       `json:"id"`
+	Status          sdk.Status   `json:"status"`
+	Reason          string       `json:"reason,omitempty"` // why it is in this status
+	Backend         string       `json:"backend"`
+	Ref             string       `json:"ref,omitempty"`
+	Fleet           string       `json:"fleet"`
+	Profile         string       `json:"profile"` // its name
+	ProfileRevision string       `json:"profile_revision"`
+	CreatedAt       time.Time    `json:"created_at"`
+	ExpiresAt       time.Time    `json:"expires_at"`
+	MaxExpiresAt    time.Time    `json:"max_expires_at"`
+	Generation      int64        `json:"generation"`
+	Incarnation     int64        `json:"incarnation"`
+	OnExpiry        sdk.OnExpiry `json:"on_expiry"`
+	// Durations as Go writes them; empty where they say nothing.
+	IdleTimeout       string `json:"idle_timeout,omitempty"`
+	ExpirySnapshotTTL string `json:"expiry_snapshot_ttl,omitempty"`
+	PausedTTL         string `json:"paused_ttl,omitempty"`
+	// IdleExpiresAt is when it ends if it is not used before; see
+	// [sdk.Sandbox].
+	IdleExpiresAt    time.Time         `json:"idle_expires_at,omitzero"`
+	EndReason        sdk.EndReason     `json:"end_reason,omitempty"` // what ended it, or had it paused
 	Owner            string            `json:"owner,omitempty"`
 	Task             string            `json:"task,omitempty"`
 	Run              string            `json:"run,omitempty"`
@@ -39,6 +47,9 @@ type Sandbox struct {
 	Guards           []sdk.Guard       `json:"guards"`
 	Snapshot         string            `json:"snapshot,omitempty"` // that it was restored from
 	ExpirySnapshotID string            `json:"expiry_snapshot_id,omitempty"`
+	// ExpirySnapshotError says why the snapshot that was due at its end is
+	// missing.
+	ExpirySnapshotError string `json:"expiry_snapshot_error,omitempty"`
 	// Unreachable says why the backend could not be asked; what is shown is
 	// then what the ledger knew last.
 	Unreachable string `json:"unreachable,omitempty"`
@@ -52,6 +63,12 @@ type Sandbox struct {
 // Document returns the profile that the sandbox was made from; its name is
 // empty when neither the backend nor the ledger kept it.
 func (s Sandbox) Document() sdk.Profile { return s.document }
+
+// EndsAt returns when the sandbox ends as things stand, and by which of its
+// clocks.
+func (s Sandbox) EndsAt() (time.Time, sdk.EndReason) {
+	return sdk.Sandbox{Lease: sdk.Lease{ExpiresAt: s.ExpiresAt}, IdleExpiresAt: s.IdleExpiresAt}.EndsAt()
+}
 
 // Alive reports whether the sandbox can be used or will become usable.
 func (s Sandbox) Alive() bool {
@@ -88,19 +105,25 @@ func (s Snapshot) Document() sdk.Profile { return s.document }
 
 // viewRecord shows what the ledger alone knows.
 func viewRecord(r ledger.Record) Sandbox {
-	status := r.Status
-	if !r.Open && r.Reason == ReasonTTL {
-		// For whoever asks afterwards, the deadline is what happened to it.
-		status = sdk.StatusExpired
+	status, reason, ended := r.Status, r.Reason, sdk.EndReason(r.EndReason)
+	switch {
+	case r.Open || !ended.Valid():
+	case ended == sdk.EndDeadline || ended == sdk.EndIdle:
+		// For whoever asks afterwards, this is what happened to it, and not
+		// that something was left to be destroyed.
+		status, reason = sdk.StatusExpired, cmp.Or(r.EndMessage, reason)
+	default:
+		status, reason = sdk.StatusLost, cmp.Or(r.EndMessage, reason)
 	}
 	return Sandbox{
 		ID: r.ID, Status: status, Backend: r.Backend, Ref: r.Ref, Fleet: r.Fleet,
 		Profile: r.Identity.Profile, ProfileRevision: r.Identity.ProfileRevision,
 		CreatedAt: r.Identity.CreatedAt, ExpiresAt: r.Lease.ExpiresAt, MaxExpiresAt: r.Lease.MaxExpiresAt,
 		Generation: r.Lease.Generation, Incarnation: r.Incarnation, OnExpiry: cmp.Or(r.OnExpiry, sdk.OnExpiryDestroy),
+		IdleTimeout: r.IdleTimeout, EndReason: ended, ExpirySnapshotID: r.ExpirySnapshotID, ExpirySnapshotError: r.ExpirySnapshotError,
 		Owner: r.Identity.Owner, Task: r.Identity.Task, Run: r.Identity.Run, Actor: r.Identity.Actor,
 		Labels: orEmpty(r.Identity.Labels), Endpoints: map[string]string{}, Guards: []sdk.Guard{},
-		Snapshot: r.RestoredFrom, Reason: r.Reason, Known: true, document: r.Profile,
+		Snapshot: r.RestoredFrom, Reason: reason, Known: true, document: r.Profile,
 	}
 }
 
@@ -114,7 +137,14 @@ func viewBackend(backend string, s sdk.Sandbox, r *ledger.Record) Sandbox {
 		Generation: s.Lease.Generation, Incarnation: s.Incarnation, OnExpiry: cmp.Or(s.OnExpiry, sdk.OnExpiryDestroy),
 		Owner: s.Identity.Owner, Task: s.Identity.Task, Run: s.Identity.Run, Actor: s.Identity.Actor,
 		Labels: orEmpty(s.Identity.Labels), Endpoints: orEmpty(s.Endpoints), Guards: s.Guards,
-		ExpirySnapshotID: s.ExpirySnapshotID, document: s.Profile,
+		IdleTimeout: durationText(s.IdleTimeout), IdleExpiresAt: s.IdleExpiresAt, EndReason: s.EndReason,
+		ExpirySnapshotID: s.ExpirySnapshotID, ExpirySnapshotError: s.ExpirySnapshotError, document: s.Profile,
+	}
+	switch s.OnExpiry {
+	case sdk.OnExpirySnapshot:
+		view.ExpirySnapshotTTL = durationText(s.ExpirySnapshotTTL)
+	case sdk.OnExpiryPause:
+		view.PausedTTL = durationText(s.PausedTTL)
 	}
 	if view.Guards == nil {
 		view.Guards = []sdk.Guard{}
@@ -165,6 +195,14 @@ func viewMissingSnapshot(r ledger.Record) Snapshot {
 		ExpiresAt: r.Lease.ExpiresAt, Owner: r.Identity.Owner, Labels: orEmpty(r.Identity.Labels), Known: true, Missing: true,
 		document: r.Profile,
 	}
+}
+
+// durationText is empty for a duration that is not set.
+func durationText(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
 }
 
 func orEmpty(m map[string]string) map[string]string {

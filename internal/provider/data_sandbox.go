@@ -19,19 +19,25 @@ import (
 type sandboxDataModel struct {
 	sandboxFacts
 
-	Backend  types.String `tfsdk:"backend"`
-	Snapshot types.String `tfsdk:"snapshot"`
-	OnExpiry types.String `tfsdk:"on_expiry"`
-	Owner    types.String `tfsdk:"owner"`
-	Task     types.String `tfsdk:"task"`
-	Run      types.String `tfsdk:"run"`
-	Labels   types.Map    `tfsdk:"labels"`
+	Backend           types.String `tfsdk:"backend"`
+	Snapshot          types.String `tfsdk:"snapshot"`
+	OnExpiry          types.String `tfsdk:"on_expiry"`
+	IdleTimeout       types.String `tfsdk:"idle_timeout"`
+	ExpirySnapshotTTL types.String `tfsdk:"expiry_snapshot_ttl"`
+	PausedTTL         types.String `tfsdk:"paused_ttl"`
+	Owner             types.String `tfsdk:"owner"`
+	Task              types.String `tfsdk:"task"`
+	Run               types.String `tfsdk:"run"`
+	Labels            types.Map    `tfsdk:"labels"`
 }
 
 var sandboxDataTable = []fact{
 	{"backend", factText, "Backend that it is on."},
 	{"snapshot", factText, "Id of the snapshot that it was restored from, as far as this machine's ledger knows."},
-	{"on_expiry", factText, "What happens at its deadline: `destroy`, `snapshot` or `pause`."},
+	{"on_expiry", factText, "What happens at its end: `destroy`, `snapshot` or `pause`."},
+	{"idle_timeout", factText, "How long it lives without being used, as a Go duration."},
+	{"expiry_snapshot_ttl", factText, "How long the snapshot of its end will be kept, as a Go duration. Null unless `on_expiry` is `snapshot`."},
+	{"paused_ttl", factText, "How long it is kept once it was paused at its end, as a Go duration. Null unless `on_expiry` is `pause`."},
 	{"owner", factText, "Team or person that it is for."},
 	{"task", factText, "What it is for."},
 	{"run", factText, "URL or id of the run that made it."},
@@ -41,6 +47,7 @@ var sandboxDataTable = []fact{
 func (m *sandboxDataModel) flatten(v lifecycle.Sandbox) {
 	m.sandboxFacts.flatten(v)
 	m.Backend, m.Snapshot, m.OnExpiry = textValue(v.Backend), textValue(v.Snapshot), textValue(string(v.OnExpiry))
+	m.IdleTimeout, m.ExpirySnapshotTTL, m.PausedTTL = textValue(v.IdleTimeout), textValue(v.ExpirySnapshotTTL), textValue(v.PausedTTL)
 	m.Owner, m.Task, m.Run = textValue(v.Owner), textValue(v.Task), textValue(v.Run)
 	m.Labels = mapValue(v.Labels)
 }

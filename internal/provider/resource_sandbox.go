@@ -135,7 +135,7 @@ func (r *sandboxResource) Create(ctx context.Context, req resource.CreateRequest
 func (r *sandboxResource) createOptions(ctx context.Context, plan sandboxModel) (lifecycle.CreateOptions, error) {
 	opts := lifecycle.CreateOptions{
 		Snapshot: plan.Snapshot.ValueString(), Backend: plan.Backend.ValueString(), TTL: durationOf(plan.TTL),
-		OnExpiry: sdk.OnExpiry(plan.OnExpiry.ValueString()), OnFailed: plan.OnFailed.ValueString(),
+		End: plan.end(), OnFailed: plan.OnFailed.ValueString(),
 		Env: textMap(plan.Env), Labels: textMap(plan.Labels),
 		Attribution: sandbox.Attribution{Owner: plan.Owner.ValueString(), Task: plan.Task.ValueString(), Run: plan.Run.ValueString()},
 		Progress:    progress(ctx),

@@ -28,7 +28,7 @@ type verdict struct {
 // check holds a sandbox against its backend and the maximum.
 func (r *sandboxResource) check(ctx context.Context, manager *lifecycle.Manager, plan sandboxModel, p sdk.Profile, secrets bool) verdict {
 	var v verdict
-	opts := lifecycle.CheckOptions{Backend: plan.Backend.ValueString(), Profile: p, OnExpiry: sdk.OnExpiry(plan.OnExpiry.ValueString()), TTL: durationOf(plan.TTL)}
+	opts := lifecycle.CheckOptions{Backend: plan.Backend.ValueString(), Profile: p, End: plan.end(), TTL: durationOf(plan.TTL)}
 	if secrets {
 		opts.Needs = append(opts.Needs, secretsNeed)
 	}
@@ -114,8 +114,7 @@ func (r *sandboxResource) checkPromises(ctx context.Context, manager *lifecycle.
 		// The refresh has told of a backend that can't be asked.
 		return refused
 	}
-	p.OnExpiry = sdk.OnExpiry(plan.OnExpiry.ValueString())
-	needs := sandbox.Requirements(p)
+	needs := sandbox.Requirements(plan.end().Over(p))
 	if secrets {
 		needs = append(needs, secretsNeed)
 	}

@@ -190,7 +190,8 @@ func (r *sandboxResource) planExisting(ctx context.Context, plan *sandboxModel, 
 
 // keepEqual takes the prior spelling of what means the same.
 func (m *sandboxModel) keepEqual(state sandboxModel) {
-	for _, pair := range [][2]*duration{{&m.TTL, &state.TTL}, {&m.MinRemaining, &state.MinRemaining}, {&m.RenewBelow, &state.RenewBelow}} {
+	for _, pair := range [][2]*duration{{&m.TTL, &state.TTL}, {&m.IdleTimeout, &state.IdleTimeout},
+		{&m.ExpirySnapshotTTL, &state.ExpirySnapshotTTL}, {&m.PausedTTL, &state.PausedTTL}, {&m.MinRemaining, &state.MinRemaining}, {&m.RenewBelow, &state.RenewBelow}} {
 		if planned := durationOf(*pair[0]); planned != 0 && planned == durationOf(*pair[1]) {
 			*pair[0] = *pair[1]
 		}
@@ -235,6 +236,9 @@ func (m *sandboxModel) replacedBy(state sandboxModel) path.Paths {
 		{"snapshot", m.Snapshot, state.Snapshot},
 		{"backend", m.Backend, state.Backend},
 		{"on_expiry", m.OnExpiry, state.OnExpiry},
+		{"idle_timeout", m.IdleTimeout, state.IdleTimeout},
+		{"expiry_snapshot_ttl", m.ExpirySnapshotTTL, state.ExpirySnapshotTTL},
+		{"paused_ttl", m.PausedTTL, state.PausedTTL},
 		{"env", m.Env, state.Env},
 		{"secrets_wo_version", m.SecretsWOVersion, state.SecretsWOVersion},
 		{"labels", m.Labels, state.Labels},

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -31,24 +32,27 @@ const (
 type sandboxModel struct {
 	sandboxFacts
 
-	Profile          types.String   `tfsdk:"profile"`
-	Snapshot         types.String   `tfsdk:"snapshot"`
-	Backend          types.String   `tfsdk:"backend"`
-	TTL              duration       `tfsdk:"ttl"`
-	OnExpiry         types.String   `tfsdk:"on_expiry"`
-	OnExpired        types.String   `tfsdk:"on_expired"`
-	MinRemaining     duration       `tfsdk:"min_remaining"`
-	RenewBelow       duration       `tfsdk:"renew_below"`
-	OnFailed         types.String   `tfsdk:"on_failed"`
-	OnProfileChange  types.String   `tfsdk:"on_profile_change"`
-	Env              types.Map      `tfsdk:"env"`
-	SecretsWO        types.Map      `tfsdk:"secrets_wo"`
-	SecretsWOVersion types.Int64    `tfsdk:"secrets_wo_version"`
-	Labels           types.Map      `tfsdk:"labels"`
-	Owner            types.String   `tfsdk:"owner"`
-	Task             types.String   `tfsdk:"task"`
-	Run              types.String   `tfsdk:"run"`
-	Timeouts         timeouts.Value `tfsdk:"timeouts"`
+	Profile           types.String   `tfsdk:"profile"`
+	Snapshot          types.String   `tfsdk:"snapshot"`
+	Backend           types.String   `tfsdk:"backend"`
+	TTL               duration       `tfsdk:"ttl"`
+	OnExpiry          types.String   `tfsdk:"on_expiry"`
+	IdleTimeout       duration       `tfsdk:"idle_timeout"`
+	ExpirySnapshotTTL duration       `tfsdk:"expiry_snapshot_ttl"`
+	PausedTTL         duration       `tfsdk:"paused_ttl"`
+	OnExpired         types.String   `tfsdk:"on_expired"`
+	MinRemaining      duration       `tfsdk:"min_remaining"`
+	RenewBelow        duration       `tfsdk:"renew_below"`
+	OnFailed          types.String   `tfsdk:"on_failed"`
+	OnProfileChange   types.String   `tfsdk:"on_profile_change"`
+	Env               types.Map      `tfsdk:"env"`
+	SecretsWO         types.Map      `tfsdk:"secrets_wo"`
+	SecretsWOVersion  types.Int64    `tfsdk:"secrets_wo_version"`
+	Labels            types.Map      `tfsdk:"labels"`
+	Owner             types.String   `tfsdk:"owner"`
+	Task              types.String   `tfsdk:"task"`
+	Run               types.String   `tfsdk:"run"`
+	Timeouts          timeouts.Value `tfsdk:"timeouts"`
 }
 
 // sandboxTimeouts are the operations that can be bounded.
@@ -72,24 +76,27 @@ func sandboxSchema(ctx context.Context) schema.Schema {
 			"A create that fails, or is interrupted, removes what it made. " +
 			"Import by the id of the sandbox, or by `BACKEND/ID`; what a backend does not tell (`ttl`, `env`, secrets) is not imported, and a configuration that sets `env` or `secrets_wo_version` plans a replacement.",
 		Attributes: map[string]schema.Attribute{
-			"profile":            textArgument("What it is made from: the `document` of a `sandboxer_profile`, or the name of a profile in a library or within `sandboxer`. Exactly one of `profile` and `snapshot` is set. Another profile replaces the sandbox, see `on_profile_change`."),
-			"snapshot":           textArgument("Id of the snapshot to restore. A restored sandbox takes `env` and `labels` from the profile and from here, not from the sandbox that was snapshotted, and `owner`, `task` and `run` as a new one does; secrets have to be given again. Another snapshot replaces the sandbox."),
-			"backend":            settledArgument("Backend to make it on. Default: the snapshot's, or the provider's. Another one replaces the sandbox."),
-			"ttl":                durationArgument("How long it lives, as a Go duration, counted from its creation. Default: the profile's, then the provider's `default_ttl`. Raising it extends the sandbox in place, to the later of its present deadline and now + `ttl`; lowering it shortens nothing. A deadline that was moved elsewhere is no change."),
-			"on_expiry":          settledArgument("What happens at the deadline: `destroy`, `snapshot` (then destroy) or `pause`; `local` has `destroy` only. Default: the profile's, then `destroy`. Another choice replaces the sandbox.", stringvalidator.OneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause))),
-			"on_expired":         choiceArgument("What a plan does with a sandbox that has ended, by its deadline or otherwise: `replace` (default) makes a new one; `forget` leaves it gone; `fail` refuses to go on.", choiceReplace, choiceForget, choiceFail),
-			"min_remaining":      durationArgument("Refuses to go on with a sandbox that has less than this left to live, as a Go duration."),
-			"renew_below":        durationArgument("Extends the sandbox to now + `ttl`, in place, when less than this is left to live at plan, as a Go duration."),
-			"on_failed":          choiceArgument("What happens to a sandbox that was made but did not become ready: `destroy` (default), or `keep` for inspection, until its deadline.", lifecycle.OnFailedDestroy, lifecycle.OnFailedKeep),
-			"on_profile_change":  choiceArgument("What another profile does to the sandbox: `replace` (default), or `keep` until it is replaced for another reason.", choiceReplace, choiceKeep),
-			"env":                textMap("Environment variables, added to the profile's. Those of a snapshot's source are not taken over. A change replaces the sandbox."),
-			"secrets_wo":         secrets,
-			"secrets_wo_version": schema.Int64Attribute{Optional: true, MarkdownDescription: "Version of `secrets_wo`: a change replaces the sandbox with the present secrets.", Validators: []validator.Int64{int64validator.AlsoRequires(path.MatchRoot("secrets_wo"))}},
-			"labels":             textMap("Labels, added to the profile's. Those of a snapshot's source are not taken over. A change replaces the sandbox."),
-			"owner":              settledArgument("Team or person that it is for. Default: the provider's, then CI's. A change replaces the sandbox."),
-			"task":               settledArgument("What it is for. Default: the provider's, then CI's. A change replaces the sandbox."),
-			"run":                settledArgument("URL or id of the run that makes it. Default: the provider's, then CI's. It is about the creation: a later value changes nothing."),
-			"timeouts":           timeoutsArgument(ctx, sandboxTimeouts),
+			"profile":             textArgument("What it is made from: the `document` of a `sandboxer_profile`, or the name of a profile in a library or within `sandboxer`. Exactly one of `profile` and `snapshot` is set. Another profile replaces the sandbox, see `on_profile_change`."),
+			"snapshot":            textArgument("Id of the snapshot to restore. A restored sandbox takes `env` and `labels` from the profile and from here, not from the sandbox that was snapshotted, and `owner`, `task` and `run` as a new one does; secrets have to be given again. Another snapshot replaces the sandbox."),
+			"backend":             settledArgument("Backend to make it on. Default: the snapshot's, or the provider's. Another one replaces the sandbox."),
+			"ttl":                 durationArgument("How long it lives, as a Go duration, counted from its creation. Default: the profile's, then the provider's `default_ttl`. Raising it extends the sandbox in place, to the later of its present deadline and now + `ttl`; lowering it shortens nothing. A deadline that was moved elsewhere is no change."),
+			"on_expiry":           settledArgument("What happens at the end, by the deadline or by `idle_timeout`: `destroy`; `snapshot`, then destroy: the snapshot is made before the end, which it never delays, and is `expiry_snapshot_id`; `pause`: it is paused and destroyed after `paused_ttl`, unless it is extended or resumed. Default: the profile's, then `destroy`. Another choice replaces the sandbox.", stringvalidator.OneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause))),
+			"idle_timeout":        durationArgument("Second clock, as a Go duration, which can only end the sandbox earlier: how long it lives without being used. What counts as use is what the backend says of `idle_exec`, `idle_files`, `idle_ports` and `idle_processes`; a refresh or any other look is none. Default: the profile's. Another one replaces the sandbox."),
+			"expiry_snapshot_ttl": durationArgument("How long the snapshot that `on_expiry = \"snapshot\"` makes is kept, as a Go duration. Default: the profile's, then `168h`. Another one replaces the sandbox."),
+			"paused_ttl":          durationArgument("How long the sandbox is kept once `on_expiry = \"pause\"` has paused it, within its maximum, as a Go duration. Default: the profile's, then `24h`. Another one replaces the sandbox."),
+			"on_expired":          choiceArgument("What a plan does with a sandbox that has ended, by its deadline or otherwise: `replace` (default) makes a new one; `forget` leaves it gone; `fail` refuses to go on.", choiceReplace, choiceForget, choiceFail),
+			"min_remaining":       durationArgument("Refuses to go on with a sandbox that has less than this left to live, as a Go duration."),
+			"renew_below":         durationArgument("Extends the sandbox to now + `ttl`, in place, when less than this is left to live at plan, as a Go duration."),
+			"on_failed":           choiceArgument("What happens to a sandbox that was made but did not become ready: `destroy` (default), or `keep` for inspection, until its deadline.", lifecycle.OnFailedDestroy, lifecycle.OnFailedKeep),
+			"on_profile_change":   choiceArgument("What another profile does to the sandbox: `replace` (default), or `keep` until it is replaced for another reason.", choiceReplace, choiceKeep),
+			"env":                 textMap("Environment variables, added to the profile's. Those of a snapshot's source are not taken over. A change replaces the sandbox."),
+			"secrets_wo":          secrets,
+			"secrets_wo_version":  schema.Int64Attribute{Optional: true, MarkdownDescription: "Version of `secrets_wo`: a change replaces the sandbox with the present secrets.", Validators: []validator.Int64{int64validator.AlsoRequires(path.MatchRoot("secrets_wo"))}},
+			"labels":              textMap("Labels, added to the profile's. Those of a snapshot's source are not taken over. A change replaces the sandbox."),
+			"owner":               settledArgument("Team or person that it is for. Default: the provider's, then CI's. A change replaces the sandbox."),
+			"task":                settledArgument("What it is for. Default: the provider's, then CI's. A change replaces the sandbox."),
+			"run":                 settledArgument("URL or id of the run that makes it. Default: the provider's, then CI's. It is about the creation: a later value changes nothing."),
+			"timeouts":            timeoutsArgument(ctx, sandboxTimeouts),
 		},
 	}
 	resourceFacts(sandboxFactTable, s.Attributes)
@@ -104,6 +111,14 @@ func (m *sandboxModel) settle(v lifecycle.Sandbox) {
 	m.Backend = textValue(v.Backend)
 	m.OnExpiry = textValue(string(v.OnExpiry))
 	m.Owner, m.Task, m.Run = textValue(v.Owner), textValue(v.Task), textValue(v.Run)
+}
+
+// end is how the sandbox is asked to end.
+func (m *sandboxModel) end() sandbox.End {
+	return sandbox.End{
+		OnExpiry: sdk.OnExpiry(m.OnExpiry.ValueString()), IdleTimeout: durationOf(m.IdleTimeout),
+		ExpirySnapshotTTL: durationOf(m.ExpirySnapshotTTL), PausedTTL: durationOf(m.PausedTTL),
+	}
 }
 
 // blame finds the attribute that a path of a create stands for. What is not
@@ -121,6 +136,8 @@ func (m *sandboxModel) blame(at string) (path.Path, bool) {
 	case head == "id":
 		return path.Empty(), false
 	case at == "ttl" && !m.TTL.IsNull(), head == "snapshot", head == "backend", head == "on_failed", head == "profile":
+		return path.Root(head), true
+	case at == "idle_timeout" && !m.IdleTimeout.IsNull(), head == "expiry_snapshot_ttl" && !m.ExpirySnapshotTTL.IsNull(), head == "paused_ttl" && !m.PausedTTL.IsNull():
 		return path.Root(head), true
 	case head == "on_expiry" && !m.OnExpiry.IsNull() && !m.OnExpiry.IsUnknown():
 		return path.Root(head), true

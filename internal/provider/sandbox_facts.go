@@ -17,23 +17,26 @@ import (
 // sandboxFacts is what is computed about a sandbox, in the resource and in
 // the data sources.
 type sandboxFacts struct {
-	ID               types.String      `tfsdk:"id"`
-	Status           types.String      `tfsdk:"status"`
-	Reason           types.String      `tfsdk:"reason"`
-	Ref              types.String      `tfsdk:"ref"`
-	Fleet            types.String      `tfsdk:"fleet"`
-	ProfileName      types.String      `tfsdk:"profile_name"`
-	ProfileRevision  types.String      `tfsdk:"profile_revision"`
-	Document         types.String      `tfsdk:"document"`
-	CreatedAt        timetypes.RFC3339 `tfsdk:"created_at"`
-	ExpiresAt        timetypes.RFC3339 `tfsdk:"expires_at"`
-	MaxExpiresAt     timetypes.RFC3339 `tfsdk:"max_expires_at"`
-	Generation       types.Int64       `tfsdk:"generation"`
-	Incarnation      types.Int64       `tfsdk:"incarnation"`
-	Actor            types.String      `tfsdk:"actor"`
-	Endpoints        types.Map         `tfsdk:"endpoints"`
-	Guards           types.List        `tfsdk:"guards"`
-	ExpirySnapshotID types.String      `tfsdk:"expiry_snapshot_id"`
+	ID                  types.String      `tfsdk:"id"`
+	Status              types.String      `tfsdk:"status"`
+	Reason              types.String      `tfsdk:"reason"`
+	Ref                 types.String      `tfsdk:"ref"`
+	Fleet               types.String      `tfsdk:"fleet"`
+	ProfileName         types.String      `tfsdk:"profile_name"`
+	ProfileRevision     types.String      `tfsdk:"profile_revision"`
+	Document            types.String      `tfsdk:"document"`
+	CreatedAt           timetypes.RFC3339 `tfsdk:"created_at"`
+	ExpiresAt           timetypes.RFC3339 `tfsdk:"expires_at"`
+	MaxExpiresAt        timetypes.RFC3339 `tfsdk:"max_expires_at"`
+	Generation          types.Int64       `tfsdk:"generation"`
+	Incarnation         types.Int64       `tfsdk:"incarnation"`
+	Actor               types.String      `tfsdk:"actor"`
+	Endpoints           types.Map         `tfsdk:"endpoints"`
+	Guards              types.List        `tfsdk:"guards"`
+	IdleExpiresAt       timetypes.RFC3339 `tfsdk:"idle_expires_at"`
+	EndReason           types.String      `tfsdk:"end_reason"`
+	ExpirySnapshotID    types.String      `tfsdk:"expiry_snapshot_id"`
+	ExpirySnapshotError types.String      `tfsdk:"expiry_snapshot_error"`
 }
 
 var sandboxFactTable = []fact{
@@ -53,7 +56,10 @@ var sandboxFactTable = []fact{
 	{"actor", factText, "Who or what made it."},
 	{"endpoints", factMap, "Address of each named port of the profile as the client sees it, `host:port`."},
 	{"guards", factTexts, "What ends it at its deadline when every client is dead: `supervisor`, `reaper_service`, `reaper_container`, `backend`. Empty when no live guard is known."},
-	{"expiry_snapshot_id", factText, "Id of the snapshot that was taken at its deadline, if one was."},
+	{"idle_expires_at", factTime, "When it ends if it is not used before, never later than `expires_at`. Null without an `idle_timeout`, and while it is paused."},
+	{"end_reason", factText, "What ended it, or had it paused at its end: `deadline`, `idle`, `limit`, `supervisor_died` or `gone` (by itself, or by someone else)."},
+	{"expiry_snapshot_id", factText, "Id of the snapshot that was taken at its end, if one was."},
+	{"expiry_snapshot_error", factText, "Why the snapshot that was due at its end is missing."},
 }
 
 // flatten shows a sandbox: the one place where a view becomes Terraform's
@@ -62,7 +68,7 @@ var sandboxFactTable = []fact{
 func (f *sandboxFacts) flatten(v lifecycle.Sandbox) {
 	f.ID = types.StringValue(v.ID)
 	f.Status = types.StringValue(string(v.Status))
-	f.Reason = textValue(v.Reason)
+	f.Reason, f.EndReason = textValue(v.Reason), textValue(string(v.EndReason))
 	if v.CreatedAt.IsZero() {
 		return
 	}
@@ -78,7 +84,8 @@ func (f *sandboxFacts) flatten(v lifecycle.Sandbox) {
 	f.Actor = textValue(v.Actor)
 	f.Endpoints = mapValue(v.Endpoints)
 	f.Guards = textsValue(v.Guards)
-	f.ExpirySnapshotID = textValue(v.ExpirySnapshotID)
+	f.IdleExpiresAt = timeValue(v.IdleExpiresAt)
+	f.ExpirySnapshotID, f.ExpirySnapshotError = textValue(v.ExpirySnapshotID), textValue(v.ExpirySnapshotError)
 	if document := v.Document(); document.Name != "" {
 		f.Document = types.StringValue(sandbox.Document(document))
 	} else if f.Document.IsUnknown() {
@@ -102,5 +109,6 @@ func (f *sandboxFacts) forget() {
 		CreatedAt: timetypes.NewRFC3339Unknown(), ExpiresAt: timetypes.NewRFC3339Unknown(), MaxExpiresAt: timetypes.NewRFC3339Unknown(),
 		Generation: types.Int64Unknown(), Incarnation: types.Int64Unknown(), Actor: types.StringUnknown(),
 		Endpoints: types.MapUnknown(types.StringType), Guards: types.ListUnknown(types.StringType), ExpirySnapshotID: types.StringUnknown(),
+		IdleExpiresAt: timetypes.NewRFC3339Unknown(), EndReason: types.StringUnknown(), ExpirySnapshotError: types.StringUnknown(),
 	}
 }

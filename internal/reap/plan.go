@@ -34,7 +34,7 @@ const (
 
 // The reasons for which something is selected.
 const (
-	ReasonExpired    = "expired"    // its deadline has passed
+	ReasonExpired    = "expired"    // its deadline has passed, or it was idle for too long
 	ReasonUnfinished = "unfinished" // a destroy has begun and not ended
 	ReasonRetention  = "retention"  // a snapshot's retention has ended
 	// ReasonReappeared is a thing of which the ledger says that it was seen
@@ -51,6 +51,8 @@ type Item struct {
 	Owner     string    `json:"owner,omitempty"`
 	ExpiresAt time.Time `json:"expires_at"`
 	Reason    string    `json:"reason"`
+
+	end sdk.EndReason // the clock because of which a sandbox is due
 }
 
 // Options are the options of [Reaper.Plan].
@@ -72,6 +74,8 @@ type Selection struct {
 	Unreachable map[string]string `json:"unreachable,omitempty"`
 	// Unreadable names broken logs of the ledger, and why.
 	Unreadable []string `json:"unreadable,omitempty"`
+
+	seen []lifecycle.Sandbox // for the ledger, when the sweep is run
 }
 
 // Plan computes what is due now: sandboxes past their deadline, destroys
@@ -95,6 +99,7 @@ func (r *Reaper) Plan(ctx context.Context, opts Options) (Selection, error) {
 		if reason := due(s, now); reason != "" {
 			selection.Items = append(selection.Items, itemOf(s, reason))
 		}
+		selection.seen = append(selection.seen, s)
 	}
 	snapshots, err := r.manager.Snapshots(ctx, lifecycle.ListSnapshotsOptions{Backend: opts.Backend, Missing: true})
 	if err != nil {
@@ -125,7 +130,7 @@ func (r *Reaper) Plan(ctx context.Context, opts Options) (Selection, error) {
 }
 
 func itemOf(s lifecycle.Sandbox, reason string) Item {
-	return Item{Kind: KindSandbox, ID: s.ID, Backend: s.Backend, Profile: s.Profile, Owner: s.Owner, ExpiresAt: s.ExpiresAt, Reason: reason}
+	return Item{Kind: KindSandbox, ID: s.ID, Backend: s.Backend, Profile: s.Profile, Owner: s.Owner, ExpiresAt: s.ExpiresAt, Reason: reason, end: ended(s)}
 }
 
 func itemOfSnapshot(s lifecycle.Snapshot, reason string) Item {
@@ -134,14 +139,23 @@ func itemOfSnapshot(s lifecycle.Snapshot, reason string) Item {
 
 // due returns why a sandbox is to be removed; empty when it is not.
 func due(s lifecycle.Sandbox, now time.Time) string {
-	switch {
-	case s.Status == sdk.StatusDestroying:
+	switch s.Status {
+	case sdk.StatusDestroying:
 		// The holder of the claim may have died: whoever comes next goes on.
 		return ReasonUnfinished
-	case s.Status == sdk.StatusDestroyed:
+	case sdk.StatusDestroyed:
 		return ""
-	case s.Status == sdk.StatusExpired, !s.ExpiresAt.IsZero() && !now.Before(s.ExpiresAt):
+	case sdk.StatusExpired:
+		return ReasonExpired
+	}
+	if at, _ := s.EndsAt(); !at.IsZero() && !now.Before(at) {
 		return ReasonExpired
 	}
 	return ""
+}
+
+// ended returns the clock because of which a sandbox is due.
+func ended(s lifecycle.Sandbox) sdk.EndReason {
+	_, clock := s.EndsAt()
+	return cmp.Or(s.EndReason, clock)
 }

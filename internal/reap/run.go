@@ -55,12 +55,15 @@ type Report struct {
 	Pruned       int `json:"pruned"` // tombstones past their retention
 	// PruneError says why tombstones could not be pruned.
 	PruneError string `json:"prune_error,omitempty"`
+	// Unwritten names sandboxes whose end was seen and could not be written
+	// into the ledger, and why.
+	Unwritten map[string]string `json:"unwritten,omitempty"`
 }
 
 // Clean reports whether everything that was due is gone and everything could
 // be asked.
 func (r Report) Clean() bool {
-	return r.Failed == 0 && r.Unverifiable == 0 && len(r.Unreachable) == 0 && len(r.Unreadable) == 0 && r.PruneError == ""
+	return r.Failed == 0 && r.Unverifiable == 0 && len(r.Unreachable) == 0 && len(r.Unreadable) == 0 && r.PruneError == "" && len(r.Unwritten) == 0
 }
 
 // Run removes what was selected and returns what became of each item, in the
@@ -69,6 +72,7 @@ func (r Report) Clean() bool {
 // then reported as failed.
 func (r *Reaper) Run(ctx context.Context, selection Selection) (Report, error) {
 	report := Report{Selection: selection, Results: make([]Result, len(selection.Items))}
+	report.Unwritten = r.witness(ctx, selection.seen)
 	places := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
 	for i, item := range selection.Items {
@@ -104,6 +108,21 @@ func (r *Reaper) Run(ctx context.Context, selection Selection) (Report, error) {
 	return report, nil
 }
 
+// witness writes down which sandboxes have ended without us, before anything
+// of them is removed.
+func (r *Reaper) witness(ctx context.Context, seen []lifecycle.Sandbox) map[string]string {
+	var unwritten map[string]string
+	for _, s := range seen {
+		if err := r.manager.Witness(ctx, s); err != nil {
+			if unwritten == nil {
+				unwritten = map[string]string{}
+			}
+			unwritten[s.ID] = err.Error()
+		}
+	}
+	return unwritten
+}
+
 // one removes one item, by the same verb that a user calls.
 func (r *Reaper) one(ctx context.Context, item Item) Result {
 	result := Result{Item: item, Outcome: OutcomeFailed}
@@ -120,7 +139,7 @@ func (r *Reaper) one(ctx context.Context, item Item) Result {
 	} else {
 		var destroyed lifecycle.DestroyResult
 		destroyed, err = r.manager.Destroy(ctx, item.ID, lifecycle.DestroyOptions{
-			Backend: item.Backend, ExpiresAt: item.ExpiresAt, Reason: lifecycle.ReasonTTL, OnlyExpired: true,
+			Backend: item.Backend, ExpiresAt: item.ExpiresAt, Reason: string(item.end), OnlyExpired: true,
 		})
 		existed = destroyed.Existed
 		if err == nil && destroyed.Unverifiable != "" {
@@ -151,7 +170,7 @@ func (r *Reaper) snapshot(ctx context.Context, item Item) (bool, error) {
 	if err != nil && !errors.Is(err, sdk.ErrNotFound) {
 		return false, err
 	}
-	return r.manager.DeleteSnapshot(ctx, item.ID, lifecycle.DeleteSnapshotOptions{Backend: item.Backend, Reason: lifecycle.ReasonTTL})
+	return r.manager.DeleteSnapshot(ctx, item.ID, lifecycle.DeleteSnapshotOptions{Backend: item.Backend, Reason: lifecycle.ReasonRetention})
 }
 
 // Every sweeps now and then again after each interval, until the context

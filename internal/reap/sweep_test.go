@@ -38,7 +38,7 @@ func TestASweepTakesWhatIsDueAndNothingElse(t *testing.T) {
 		t.Error(diff)
 	}
 	record, err := y.ledger.Get(t.Context(), short)
-	if err != nil || record.Open || record.Reason != lifecycle.ReasonTTL {
+	if err != nil || record.Open || record.Reason != string(sdk.EndDeadline) {
 		t.Errorf("%+v, %v", record, err)
 	}
 	if again := y.sweep(t); len(again.Items) != 0 || !again.Clean() {

@@ -29,6 +29,7 @@ const (
 // Why a box is stopped.
 const (
 	StopTimeout = "timeout"
+	StopIdle    = "idle"
 	StopDied    = "died"
 )
 
@@ -43,10 +44,16 @@ type Box struct {
 	StopAt      time.Time         `json:"stop_at"` // the vendor's own deadline
 	StopBy      time.Time         `json:"stop_by"` // StopAt is never later; zero is no bound
 	OnStop      string            `json:"on_stop"` // stop, pause or snapshot
-	StoppedInto string            `json:"stopped_into,omitempty"`
-	Runs        int64             `json:"runs"`
-	Version     int64             `json:"version"` // for If-Match
-	ServerTime  time.Time         `json:"server_time"`
+	// IdleStop stops a box that was not used for so long; zero does not. A
+	// command and the moving of files are uses, see UsedAt.
+	IdleStop    time.Duration `json:"idle_stop"`
+	UsedAt      time.Time     `json:"used_at"`
+	KeepImage   time.Duration `json:"keep_image"` // of on_stop snapshot
+	PausedAt    time.Time     `json:"paused_at"`  // by on_stop pause; zero when it was not
+	StoppedInto string        `json:"stopped_into,omitempty"`
+	Runs        int64         `json:"runs"`
+	Version     int64         `json:"version"` // for If-Match
+	ServerTime  time.Time     `json:"server_time"`
 }
 
 func (b Box) clone() Box {
@@ -75,17 +82,19 @@ func (i Image) clone() Image {
 
 // CreateBoxRequest asks for a new box.
 type CreateBoxRequest struct {
-	Name    string
-	Tags    map[string]string
-	FromID  string // image
-	Env     map[string]string
-	Secrets map[string]string // files in /run/secrets, never stored
-	Files   map[string]BoxFile
-	Command []string
-	Workdir string
-	StopAt  time.Time
-	MaxLife time.Duration // from the creation; zero is no bound
-	OnStop  string
+	Name      string
+	Tags      map[string]string
+	FromID    string // image
+	Env       map[string]string
+	Secrets   map[string]string // files in /run/secrets, never stored
+	Files     map[string]BoxFile
+	Command   []string
+	Workdir   string
+	StopAt    time.Time
+	MaxLife   time.Duration // from the creation; zero is no bound
+	OnStop    string
+	IdleStop  time.Duration
+	KeepImage time.Duration
 }
 
 // BoxFile is a file of a box, or a directory. A directory that has files needs

@@ -17,6 +17,7 @@ import (
 	"time"
 )
 
+// running returns a box that is about to be used.
 func (s honest) running(ctx context.Context, id string) (b box, err error) {
 	err = s.do(ctx, func(st *state, now time.Time) error {
 		found, err := st.box(id)
@@ -27,6 +28,7 @@ func (s honest) running(ctx context.Context, id string) (b box, err error) {
 		if found.State != Running {
 			return &APIError{Status: 409, Code: CodeWrongState, Message: fmt.Sprintf("the box is %s", found.State)}
 		}
+		found.use(now)
 		b = *found
 		b.Env = maps.Clone(found.Env)
 		return nil
@@ -79,6 +81,9 @@ func (s honest) held(ctx context.Context, id string) (paused bool, err error) {
 			return errKilled
 		}
 		s.settle(b, now)
+		if b.State == Running {
+			b.use(now)
+		}
 		paused = b.State == Paused && b.StateReason == ""
 		if b.State != Running && !paused {
 			return errKilled

@@ -33,7 +33,8 @@ func (e *Extension) create(ctx context.Context, opts sdk.CreateOptions, imageID 
 	req := CreateBoxRequest{
 		Name: opts.ID, Tags: opts.Identity.ToLabels(), FromID: imageID,
 		Env: maps.Clone(opts.Profile.Env), Files: map[string]BoxFile{}, Secrets: map[string]string{},
-		Command: opts.Profile.Command, Workdir: opts.Profile.Workdir, StopAt: opts.ExpiresAt, MaxLife: life, OnStop: onStop(opts.OnExpiry),
+		Command: opts.Profile.Command, Workdir: opts.Profile.Workdir, StopAt: opts.ExpiresAt, MaxLife: life, OnStop: e.onStop(opts.OnExpiry),
+		IdleStop: opts.IdleTimeout, KeepImage: cmp.Or(opts.ExpirySnapshotTTL, sdk.DefaultExpirySnapshotTTL),
 	}
 	lease := sdk.Lease{ExpiresAt: opts.ExpiresAt, MaxExpiresAt: opts.MaxExpiresAt, Generation: 1, Event: opts.Event}
 	if lease.MaxExpiresAt.IsZero() {
@@ -41,6 +42,7 @@ func (e *Extension) create(ctx context.Context, opts sdk.CreateOptions, imageID 
 	}
 	req.Tags[tagLease], req.Tags[tagProfile] = encode(lease), encode(opts.Profile)
 	req.Tags[tagOnExpiry] = string(cmp.Or(opts.OnExpiry, sdk.OnExpiryDestroy))
+	req.Tags[tagPausedTTL] = cmp.Or(opts.PausedTTL, sdk.DefaultPausedTTL).String()
 	if req.Env == nil {
 		req.Env = map[string]string{}
 	}

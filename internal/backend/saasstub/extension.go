@@ -73,7 +73,6 @@ func description() sdk.DescribeResult {
 	files := enforced("a box is its files")
 	none := enforced("the interpreter has no network")
 	noNetwork := unsupported("the interpreter has no network")
-	noIdle := unsupported("a box has no clock but its deadline")
 	noLimit := unsupported("a box has no limits")
 	noSource := unsupported("a box begins empty, or from an image of the account")
 	lease := enforced("conditional updates of the box's tags")
@@ -99,11 +98,11 @@ func description() sdk.DescribeResult {
 			sdk.FeatureClaim:                 lease,
 			sdk.FeatureExpirySnapshot:        enforced("the vendor's on_stop"),
 			sdk.FeatureExpiryPause:           enforced("the vendor's on_stop"),
-			sdk.FeatureIdleTimeout:           noIdle,
-			sdk.FeatureIdleExec:              noIdle,
-			sdk.FeatureIdleFiles:             noIdle,
-			sdk.FeatureIdlePorts:             noIdle,
-			sdk.FeatureIdleProcesses:         noIdle,
+			sdk.FeatureIdleTimeout:           enforced("the vendor's idle_stop; it stands still while a box is paused, and a resume begins it anew"),
+			sdk.FeatureIdleExec:              enforced("a command is a use when it begins and when it ends"),
+			sdk.FeatureIdleFiles:             enforced("so is a move of files"),
+			sdk.FeatureIdlePorts:             noNetwork,
+			sdk.FeatureIdleProcesses:         unsupported("the vendor does not look into a box"),
 			sdk.FeatureIdempotentCreate:      enforced("names are unique in an account"),
 			sdk.FeatureListComplete:          enforced("each page carries the total"),
 			sdk.FeatureFilesystemSnapshot:    files,

@@ -46,6 +46,7 @@ func (e *Extension) refuse(opts sdk.CreateOptions) error {
 		{limits.Disk != "", "limits.disk", sdk.FeatureDiskLimit},
 		{len(p.Ports) > 0, "ports", sdk.FeaturePorts},
 		{len(opts.Secrets) > 0, "secrets", sdk.FeatureSecretFiles},
+		{opts.IdleTimeout > 0, "idle_timeout", sdk.FeatureIdleTimeout},
 		{opts.OnExpiry == sdk.OnExpirySnapshot, "on_expiry", sdk.FeatureExpirySnapshot},
 		{opts.OnExpiry == sdk.OnExpiryPause, "on_expiry", sdk.FeatureExpiryPause},
 	}

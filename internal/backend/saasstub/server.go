@@ -108,20 +108,34 @@ func (s *Server) settle(b *box, now time.Time) {
 		b.State, b.RanAt = Running, b.ReadyAt
 		b.Version++
 	}
-	b.run(b.State == Running, now, b.StopAt)
-	if b.State == Stopped || now.Before(b.StopAt) || (b.State == Paused && b.OnStop == "pause") {
+	at, why := b.stops()
+	b.run(b.State == Running, now, at)
+	// A box that is paused stays, until it is deleted, when that is what was
+	// asked for: nobody pays for it.
+	if b.State == Stopped || now.Before(at) || (b.State == Paused && b.OnStop == "pause") {
 		return
 	}
 	switch b.OnStop {
 	case "pause":
-		b.State, b.StateReason = Paused, StopTimeout
+		b.State, b.StateReason, b.PausedAt = Paused, why, at
 		b.Version++
 		return
 	case "snapshot":
-		b.StoppedInto = s.capture(b, now, Image{Name: "stop-of-" + b.Name, Tags: maps.Clone(b.Tags), DeleteAt: now.Add(7 * 24 * time.Hour)}).ID
+		b.StoppedInto = s.capture(b, at, Image{Name: "stop-of-" + b.Name, Tags: maps.Clone(b.Tags), DeleteAt: at.Add(cmp.Or(b.KeepImage, 7*24*time.Hour))}).ID
 	}
-	s.stop(b, StopTimeout)
+	s.stop(b, why)
 }
+
+// stops returns when the box stops as things stand, and why.
+func (b *box) stops() (time.Time, string) {
+	if idle := b.UsedAt.Add(b.IdleStop); b.IdleStop > 0 && b.State == Running && idle.Before(b.StopAt) {
+		return idle, StopIdle
+	}
+	return b.StopAt, StopTimeout
+}
+
+// use notes that the box is used.
+func (b *box) use(now time.Time) { b.UsedAt = now }
 
 func (s *Server) stop(b *box, reason string) {
 	b.State, b.StateReason, b.Files, b.Coming = Stopped, reason, nil, nil
@@ -178,6 +192,7 @@ func (s honest) CreateBox(ctx context.Context, req CreateBoxRequest) (made Box, 
 			Box: Box{
 				ID: "box_" + strconv.FormatInt(st.Next, 36), Name: req.Name, Tags: maps.Clone(req.Tags), State: Starting,
 				CreatedAt: now, OnStop: req.OnStop, Runs: 1, Version: 1,
+				IdleStop: req.IdleStop, KeepImage: req.KeepImage, UsedAt: now.Add(s.options.StartDelay),
 			},
 			Number: st.Next, ReadyAt: now.Add(s.options.StartDelay), Env: map[string]string{}, Files: map[string]BoxFile{}, Workdir: cmp.Or(req.Workdir, "/"),
 		}
@@ -338,6 +353,7 @@ func (s honest) ResumeBox(ctx context.Context, id string) (Box, error) {
 		if !now.Before(b.StopAt) {
 			return &APIError{Status: 409, Code: CodeWrongState, Message: "the box is past its deadline"}
 		}
+		b.use(now)
 		return b.move(Paused, Running)
 	})
 }
@@ -347,7 +363,7 @@ func (b *box) move(from, to State) error {
 	case to:
 		return nil
 	case from:
-		b.State, b.StateReason = to, ""
+		b.State, b.StateReason, b.PausedAt = to, "", time.Time{}
 		b.Version++
 		return nil
 	}

@@ -32,7 +32,7 @@ func snapshotOf(i Image, fleet string) (s sdk.Snapshot, ok bool, err error) {
 	}
 	if strings.HasPrefix(identity.ID, "sbx-") {
 		// Made by the vendor at the deadline, with the tags of the box.
-		s.SandboxID, s.ID = identity.ID, expirySnapshotID(identity.ID)
+		s.SandboxID, s.ID = identity.ID, sdk.ExpirySnapshotID(identity.ID)
 		s.Identity.ID = s.ID
 	}
 	if err := json.Unmarshal([]byte(i.Tags[tagProfile]), &s.Profile); err != nil {

@@ -15,9 +15,10 @@ import (
 
 // The tags beside the labels of ownership.
 const (
-	tagLease    = sdk.LabelPrefix + "lease"
-	tagOnExpiry = sdk.LabelPrefix + "on-expiry"
-	tagProfile  = sdk.LabelPrefix + "profile-document"
+	tagLease     = sdk.LabelPrefix + "lease"
+	tagOnExpiry  = sdk.LabelPrefix + "on-expiry"
+	tagProfile   = sdk.LabelPrefix + "profile-document"
+	tagPausedTTL = sdk.LabelPrefix + "paused-ttl"
 )
 
 // encode writes a value of ours as a tag. Leases and profiles always encode.
@@ -40,6 +41,18 @@ func leaseOf(b Box) (sdk.Lease, error) {
 	if !b.StopBy.IsZero() && b.StopBy.Before(lease.MaxExpiresAt) {
 		lease.MaxExpiresAt = b.StopBy
 	}
+	if b.PausedAt.IsZero() {
+		return lease, nil
+	}
+	// The vendor has paused it and knows nothing of a lease: what follows for
+	// that is the same for everybody who looks.
+	paused, err := time.ParseDuration(b.Tags[tagPausedTTL])
+	if err != nil {
+		return lease, fmt.Errorf("tag %s of box %s: %w", tagPausedTTL, b.ID, err)
+	}
+	if own, err := sdk.PauseLease(lease, b.PausedAt, paused, lease.Event); err == nil {
+		lease = own
+	}
 	return lease, nil
 }
 
@@ -61,10 +74,25 @@ func sandboxOf(b Box, fleet string) (s sdk.Sandbox, ok bool, err error) {
 	if err := json.Unmarshal([]byte(b.Tags[tagProfile]), &s.Profile); err != nil {
 		return s, false, fmt.Errorf("tag %s of box %s: %w", tagProfile, b.ID, err)
 	}
+	s.IdleTimeout, s.ExpirySnapshotTTL = b.IdleStop, b.KeepImage
+	if s.PausedTTL, err = time.ParseDuration(b.Tags[tagPausedTTL]); err != nil {
+		return s, false, fmt.Errorf("tag %s of box %s: %w", tagPausedTTL, b.ID, err)
+	}
 	if b.StoppedInto != "" {
-		s.ExpirySnapshotID = expirySnapshotID(identity.ID)
+		s.ExpirySnapshotID = sdk.ExpirySnapshotID(identity.ID)
 	}
 	s.Status, s.Reason = statusOf(b, s.Lease)
+	switch {
+	case b.StateReason == StopIdle:
+		s.EndReason = sdk.EndIdle
+	case b.StateReason == StopTimeout, s.Status == sdk.StatusExpired:
+		s.EndReason = sdk.EndDeadline
+	case b.State == Stopped:
+		s.EndReason = sdk.EndGone
+	}
+	if b.IdleStop > 0 && s.Status == sdk.StatusReady {
+		s.IdleExpiresAt, _ = sdk.IdleDeadline(s.Lease, b.UsedAt, b.IdleStop)
+	}
 	return s, true, nil
 }
 
@@ -72,6 +100,8 @@ func statusOf(b Box, lease sdk.Lease) (sdk.Status, string) {
 	switch {
 	case lease.Claimed:
 		return sdk.StatusDestroying, "claimed by " + lease.ClaimHolder
+	case b.State == Stopped && b.StateReason == StopIdle:
+		return sdk.StatusExpired, fmt.Sprintf("it was not used for %s", b.IdleStop)
 	case b.State == Stopped && b.StateReason != StopTimeout:
 		return sdk.StatusLost, "the vendor reports: " + b.StateReason
 	case lease.Expired(b.ServerTime):
@@ -84,16 +114,14 @@ func statusOf(b Box, lease sdk.Lease) (sdk.Status, string) {
 	return sdk.StatusReady, ""
 }
 
-// expirySnapshotID is the id of the snapshot that the vendor makes when it
-// stops a box: nobody is there to make one up.
-func expirySnapshotID(sandboxID string) string { return "snp-" + sandboxID[len("sbx-"):] }
-
-// onStop is the vendor's word for what happens at the deadline.
-func onStop(choice sdk.OnExpiry) string {
-	switch choice {
-	case sdk.OnExpiryPause:
+// onStop is the vendor's word for what happens at the end. Where the document
+// calls that emulated, sandboxer does it, and the vendor only stops the box.
+func (e *Extension) onStop(choice sdk.OnExpiry) string {
+	emulated := func(f sdk.Feature) bool { return e.described.Capabilities.Of(f).Class == sdk.ClassEmulated }
+	switch {
+	case choice == sdk.OnExpiryPause && !emulated(sdk.FeatureExpiryPause):
 		return "pause"
-	case sdk.OnExpirySnapshot:
+	case choice == sdk.OnExpirySnapshot && !emulated(sdk.FeatureExpirySnapshot):
 		return "snapshot"
 	}
 	return "stop"

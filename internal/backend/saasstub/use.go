@@ -125,7 +125,24 @@ func (e *Extension) Pause(ctx context.Context, opts sdk.PauseOptions) (sdk.Pause
 
 // Resume lets a box go on.
 func (e *Extension) Resume(ctx context.Context, opts sdk.ResumeOptions) (sdk.ResumeResult, error) {
-	s, err := e.toggle(ctx, opts.Target, API.ResumeBox)
+	s, err := e.toggle(ctx, opts.Target, func(api API, ctx context.Context, id string) (Box, error) {
+		b, err := api.GetBox(ctx, id)
+		if err != nil || b.PausedAt.IsZero() {
+			return api.ResumeBox(ctx, id)
+		}
+		// The vendor paused it at its end: it gets the deadline that it has
+		// since then.
+		lease, err := leaseOf(b)
+		if err != nil {
+			return b, err
+		}
+		if lease.ExpiresAt.After(b.StopAt) {
+			if _, err := api.UpdateBox(ctx, id, UpdateRequest{IfVersion: b.Version, Tags: map[string]string{tagLease: encode(lease)}, Until: lease.ExpiresAt}); err != nil {
+				return b, err
+			}
+		}
+		return api.ResumeBox(ctx, id)
+	})
 	return sdk.ResumeResult{Sandbox: s}, err
 }
 

@@ -6,6 +6,7 @@
 package extension
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,7 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *orig
 		return sdk.CreateResult{}, err
 	}
 	r := e.newRecord(opts, plan)
+	plan.config.End = endOf(r)
 	dir, lock, err := e.begin(r)
 	release() // from here on it is counted
 	if errors.Is(err, os.ErrExist) {
@@ -130,12 +132,11 @@ func (e *Extension) newRecord(opts sdk.CreateOptions, p *plan) record.Record {
 		Lease: sdk.Lease{
 			ExpiresAt: expires.UTC().Round(0), MaxExpiresAt: maxExpires.UTC().Round(0), Generation: 1, Event: opts.Event,
 		},
-		OnExpiry: opts.OnExpiry, CreatedAt: now.UTC().Round(0), Status: sdk.StatusCreating,
+		OnExpiry: cmp.Or(opts.OnExpiry, sdk.OnExpiryDestroy), IdleTimeout: opts.IdleTimeout,
+		ExpirySnapshotTTL: cmp.Or(opts.ExpirySnapshotTTL, sdk.DefaultExpirySnapshotTTL), PausedTTL: cmp.Or(opts.PausedTTL, sdk.DefaultPausedTTL),
+		CreatedAt: now.UTC().Round(0), Status: sdk.StatusCreating,
 		Env: opts.Env, Home: p.home, Network: egressOf(opts.Profile), Image: p.image, ImageEnv: p.imageEnv,
 		UID: e.store.uid(), Cgroups: p.cgroups, Program: p.digest, GVisor: p.gvisor, SnapshotID: p.snapshotID,
-	}
-	if r.OnExpiry == "" {
-		r.OnExpiry = sdk.OnExpiryDestroy
 	}
 	for name := range opts.Secrets {
 		r.Secrets = append(r.Secrets, name)

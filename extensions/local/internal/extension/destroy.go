@@ -103,6 +103,13 @@ func (e *Extension) finish(ctx context.Context, r record.Record, dir string) (sd
 	if err := failpoint.Hit(destroyKilled); err != nil {
 		return result, err
 	}
+	// What its end has left is not part of it.
+	if err := e.store.harvest(r, dir); errors.Is(err, errNoSnapshot) {
+		result.Removed = append(result.Removed, "snapshot "+r.ExpirySnapshotID+": "+err.Error())
+	} else if err != nil {
+		result.Leftovers = append(result.Leftovers, "snapshot "+r.ExpirySnapshotID+": "+err.Error())
+		return result, fmt.Errorf("%s: keep the snapshot of its end: %w", named(r.ID), err)
+	}
 	for _, group := range cgroup.Find().Of(r.ID, r.Cgroups) {
 		if err := cgroup.Remove(ctx, group); err != nil {
 			result.Leftovers = append(result.Leftovers, "cgroup "+group+": "+err.Error())

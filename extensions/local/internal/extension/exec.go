@@ -94,10 +94,18 @@ func (e *Extension) running(target sdk.Target) (record.Record, string, error) {
 // awake is running, for what a paused sandbox would keep waiting for ever.
 func (e *Extension) awake(target sdk.Target) (record.Record, string, error) {
 	r, dir, err := e.running(target)
+	if err == nil && ending(r) {
+		err = errEnding(r)
+	}
 	if err == nil && r.Status == sdk.StatusPaused {
 		err = &sdk.Error{Kind: sdk.ErrConflict, Lease: &r.Lease, Message: named(r.ID) + " is paused", Advice: "resume it first"}
 	}
 	return r, dir, err
+}
+
+// errEnding refuses the use of a sandbox whose end has begun.
+func errEnding(r record.Record) error {
+	return &sdk.Error{Kind: sdk.ErrConflict, Lease: &r.Lease, Message: named(r.ID) + " is about to end: " + r.Reason, Advice: "extend it, which lets it go on"}
 }
 
 // callError says what became of a sandbox whose supervisor did not answer.
@@ -111,13 +119,16 @@ func (e *Extension) callError(id, dir, what string, err error) error {
 				Advice: "destroy it and create another with more"}
 		}
 	}
-	if errors.Is(err, supervisor.ErrNotRunning) {
+	if errors.Is(err, supervisor.ErrNotRunning) || errors.Is(err, supervisor.ErrEnding) {
 		r, readErr := record.Read(dir, id)
 		if errors.Is(readErr, record.ErrGone) {
 			return sdk.Errorf(sdk.ErrNotFound, "%s was destroyed during %s", named(id), what)
 		}
 		if status, reason := e.status(r, dir); readErr == nil && (status == sdk.StatusExpired || status == sdk.StatusDestroying) {
 			return sdk.Expired(r.Lease, "%s is %s: %s", named(id), status, reason)
+		}
+		if readErr == nil && errors.Is(err, supervisor.ErrEnding) {
+			return errEnding(r)
 		}
 	}
 	return fmt.Errorf("%s: %s: %w", named(id), what, err)

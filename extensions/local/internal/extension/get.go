@@ -77,6 +77,9 @@ func (e *Extension) sandbox(r record.Record, dir string) sdk.Sandbox {
 	s := sdk.Sandbox{
 		ID: r.ID, Ref: e.store.ref(r.ID), Status: status, Reason: reason, Identity: r.Identity.Clone(), Incarnation: 1,
 		Lease: r.Lease, CreatedAt: r.CreatedAt, OnExpiry: r.OnExpiry, Profile: r.Profile,
+		IdleTimeout: r.IdleTimeout, ExpirySnapshotTTL: r.ExpirySnapshotTTL, PausedTTL: r.PausedTTL,
+		IdleExpiresAt: idleExpiresAt(r, dir, status), EndReason: endReason(r, status),
+		ExpirySnapshotID: r.ExpirySnapshotID, ExpirySnapshotError: r.ExpirySnapshotError,
 		Endpoints: endpoints(r),
 	}
 	if status == sdk.StatusLost && exceeded(r) != "" {
@@ -125,6 +128,9 @@ func (e *Extension) derive(r record.Record, dir string) (sdk.Status, string) {
 	expired := r.Lease.Expired(e.now())
 	if r.Lease.Claimed && !expired {
 		return sdk.StatusDestroying, "claimed by " + r.Lease.ClaimHolder
+	}
+	if expired && e.pausing(r, dir) {
+		return r.Status, "the deadline passed, and it is being paused"
 	}
 	if expired {
 		return sdk.StatusExpired, r.Overdue()

@@ -43,7 +43,10 @@ func (e *Extension) Expire(ctx context.Context, opts sdk.ExpireOptions) (sdk.Exp
 
 // Claim implements [sdk.Extension].
 func (e *Extension) Claim(ctx context.Context, opts sdk.ClaimOptions) (sdk.ClaimResult, error) {
-	lease, err := e.changeLease(ctx, opts.Target, func(r *record.Record, _ string) (sdk.Lease, error) {
+	lease, err := e.changeLease(ctx, opts.Target, func(r *record.Record, dir string) (sdk.Lease, error) {
+		if opts.OnlyExpired && r.Lease.Expired(e.now()) && e.pausing(*r, dir) {
+			return r.Lease, sdk.Conflict(r.Lease, "%s is being paused", named(r.ID))
+		}
 		return sdk.ClaimLease(r.Lease, e.now(), opts.Generation, opts.Holder, opts.OnlyExpired, opts.Event)
 	})
 	return sdk.ClaimResult{Lease: lease}, err

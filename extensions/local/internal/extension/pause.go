@@ -29,6 +29,9 @@ func (e *Extension) suspend(ctx context.Context, target sdk.Target, verb string)
 	if err != nil {
 		return sdk.Sandbox{}, err
 	}
+	if ending(r) {
+		return sdk.Sandbox{}, errEnding(r)
+	}
 	if err := supervisor.Suspend(ctx, dir, verb == "resume"); err != nil {
 		return sdk.Sandbox{}, e.callError(r.ID, dir, verb, err)
 	}

@@ -103,8 +103,8 @@ func (e *Extension) validateCreate(opts sdk.CreateOptions) error {
 	case p.Template != "":
 		return sdk.Unsupported("template", "the local backend has no templates")
 	}
-	if opts.OnExpiry != "" && opts.OnExpiry != sdk.OnExpiryDestroy {
-		return sdk.Unsupported("on_expiry", "the local backend can destroy at the deadline, not %q", clip(string(opts.OnExpiry)))
+	if err := validateEnd(opts); err != nil {
+		return err
 	}
 	if p.Runtime != "" {
 		return sdk.Unsupported("runtime", "the runtime of the local backend is always gVisor; leave %q out", clip(p.Runtime))

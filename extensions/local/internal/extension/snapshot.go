@@ -201,6 +201,7 @@ func (e *Extension) ListSnapshots(ctx context.Context, opts sdk.ListSnapshotsOpt
 	if err != nil {
 		return sdk.ListSnapshotsResult{}, err
 	}
+	e.store.harvestAll()
 	entries, err := os.ReadDir(e.store.path("snapshots"))
 	if errors.Is(err, os.ErrNotExist) {
 		return sdk.ListSnapshotsResult{}, nil
@@ -308,6 +309,7 @@ func (e *Extension) readSnapshot(id, fleet string) (snapshot.Manifest, string, e
 	dir := e.store.snapshot(id)
 	m, err := snapshot.Read(dir)
 	if errors.Is(err, snapshot.ErrGone) {
+		e.store.harvestOf(id)
 		partial := e.store.partial(id)
 		if _, statErr := os.Lstat(partial); statErr == nil {
 			if record.Held(partial, record.WriterLock) {

@@ -45,28 +45,36 @@ var ErrNewer = errors.New("a newer sandboxer wrote it")
 
 // Record is what is known about one sandbox. It holds no secret value.
 type Record struct {
-	Format     int               `json:"format"`
-	ID         string            `json:"id"`
-	Identity   sdk.Identity      `json:"identity"`
-	Profile    sdk.Profile       `json:"profile"`
-	Lease      sdk.Lease         `json:"lease"`
-	OnExpiry   sdk.OnExpiry      `json:"on_expiry,omitempty"`
-	CreatedAt  time.Time         `json:"created_at"`
-	Status     sdk.Status        `json:"status"`
-	Reason     string            `json:"reason,omitempty"`
-	Exceeded   string            `json:"exceeded,omitempty"` // the limit that ended it, where the supervisor did
-	Env        map[string]string `json:"env,omitempty"`
-	Secrets    []string          `json:"secrets,omitempty"` // names only
-	Ports      []Port            `json:"ports,omitempty"`
-	Network    string            `json:"network"`         // the egress policy
-	Home       string            `json:"home,omitempty"`  // of the main process's user
-	Image      string            `json:"image,omitempty"` // digest
-	ImageEnv   map[string]string `json:"image_env,omitempty"`
-	SnapshotID string            `json:"snapshot_id,omitempty"`
-	UID        int               `json:"uid"` // what the sandbox runs as on the host
-	Cgroups    []string          `json:"cgroups,omitempty"`
-	Program    string            `json:"program"` // digest of the binary that drives it
-	GVisor     string            `json:"gvisor"`
+	Format            int           `json:"format"`
+	ID                string        `json:"id"`
+	Identity          sdk.Identity  `json:"identity"`
+	Profile           sdk.Profile   `json:"profile"`
+	Lease             sdk.Lease     `json:"lease"`
+	OnExpiry          sdk.OnExpiry  `json:"on_expiry,omitempty"`
+	IdleTimeout       time.Duration `json:"idle_timeout,omitempty"` // nanoseconds, as all durations here
+	ExpirySnapshotTTL time.Duration `json:"expiry_snapshot_ttl,omitempty"`
+	PausedTTL         time.Duration `json:"paused_ttl,omitempty"`
+	EndReason         sdk.EndReason `json:"end_reason,omitempty"`
+	// ExpirySnapshotID is set when the snapshot of the end is whole and on
+	// disk, ExpirySnapshotError when it could not be made.
+	ExpirySnapshotID    string            `json:"expiry_snapshot_id,omitempty"`
+	ExpirySnapshotError string            `json:"expiry_snapshot_error,omitempty"`
+	CreatedAt           time.Time         `json:"created_at"`
+	Status              sdk.Status        `json:"status"`
+	Reason              string            `json:"reason,omitempty"`
+	Exceeded            string            `json:"exceeded,omitempty"` // the limit that ended it, where the supervisor did
+	Env                 map[string]string `json:"env,omitempty"`
+	Secrets             []string          `json:"secrets,omitempty"` // names only
+	Ports               []Port            `json:"ports,omitempty"`
+	Network             string            `json:"network"`         // the egress policy
+	Home                string            `json:"home,omitempty"`  // of the main process's user
+	Image               string            `json:"image,omitempty"` // digest
+	ImageEnv            map[string]string `json:"image_env,omitempty"`
+	SnapshotID          string            `json:"snapshot_id,omitempty"`
+	UID                 int               `json:"uid"` // what the sandbox runs as on the host
+	Cgroups             []string          `json:"cgroups,omitempty"`
+	Program             string            `json:"program"` // digest of the binary that drives it
+	GVisor              string            `json:"gvisor"`
 }
 
 // Overdue says what the passed deadline was: the lease's own, or the limit of
@@ -93,6 +101,19 @@ type Process struct {
 	Pid   int    `json:"pid"`
 	Start string `json:"start"` // start time as in /proc/PID/stat
 	Boot  string `json:"boot"`  // boot id
+}
+
+// UsedPath returns the file in a sandbox's directory whose time is that of the
+// last use, where the sandbox has an idle clock.
+func UsedPath(dir string) string { return filepath.Join(dir, "used") }
+
+// Used returns when a sandbox was last used; zero when that can't be told.
+func Used(dir string) time.Time {
+	info, err := os.Lstat(UsedPath(dir))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 // Path returns the record's path in a sandbox's directory.

@@ -25,7 +25,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
-	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -44,28 +43,41 @@ const (
 // Manifest describes a snapshot. It holds no secret value; a memory
 // snapshot's content may, and then says so.
 type Manifest struct {
-	Format          int                `json:"format"`
-	ID              string             `json:"id"`
-	Kind            sdk.SnapshotKind   `json:"kind"`
-	SandboxID       string             `json:"sandbox_id"`
-	Identity        sdk.Identity       `json:"identity"`
-	Profile         sdk.Profile        `json:"profile"`
-	CreatedAt       time.Time          `json:"created_at"`
-	ExpiresAt       time.Time          `json:"expires_at"`
-	Event           sdk.EventRef       `json:"event"`
-	ContainsSecrets bool               `json:"contains_secrets"`
-	Lost            []string           `json:"lost,omitempty"`
-	Files           []File             `json:"files"`
-	Image           string             `json:"image,omitempty"` // digest; empty is the host's own root
-	ImageEnv        map[string]string  `json:"image_env,omitempty"`
-	Env             map[string]string  `json:"env,omitempty"`
-	Home            string             `json:"home,omitempty"`
-	Host            Host               `json:"host"`
-	Network         string             `json:"network"`           // the runtime's network type
-	Gateway         bool               `json:"gateway,omitempty"` // the network had a way out
-	Names           []string           `json:"names,omitempty"`   // of a memory snapshot: those with an address, in its order
-	Process         supervisor.Process `json:"process"`
-	Spec            json.RawMessage    `json:"spec,omitempty"` // of a memory snapshot
+	Format          int               `json:"format"`
+	ID              string            `json:"id"`
+	Kind            sdk.SnapshotKind  `json:"kind"`
+	SandboxID       string            `json:"sandbox_id"`
+	Identity        sdk.Identity      `json:"identity"`
+	Profile         sdk.Profile       `json:"profile"`
+	CreatedAt       time.Time         `json:"created_at"`
+	ExpiresAt       time.Time         `json:"expires_at"`
+	Event           sdk.EventRef      `json:"event"`
+	ContainsSecrets bool              `json:"contains_secrets"`
+	Lost            []string          `json:"lost,omitempty"`
+	Files           []File            `json:"files"`
+	Image           string            `json:"image,omitempty"` // digest; empty is the host's own root
+	ImageEnv        map[string]string `json:"image_env,omitempty"`
+	Env             map[string]string `json:"env,omitempty"`
+	Home            string            `json:"home,omitempty"`
+	Host            Host              `json:"host"`
+	Network         string            `json:"network"`           // the runtime's network type
+	Gateway         bool              `json:"gateway,omitempty"` // the network had a way out
+	Names           []string          `json:"names,omitempty"`   // of a memory snapshot: those with an address, in its order
+	Process         Process           `json:"process"`
+	Spec            json.RawMessage   `json:"spec,omitempty"` // of a memory snapshot
+}
+
+// Process is the main process of the sandbox that a snapshot was made from.
+type Process struct {
+	Command []string // empty is none: the sandbox then waits for commands
+	Env     []string
+	Workdir string
+	UID     uint32
+	GID     uint32
+	Groups  []uint32
+	// Group names the control group that it is in, in the sandbox's own kernel;
+	// empty where there is none. It keeps its name in a restored sandbox.
+	Group string
 }
 
 // File is one content file.

@@ -43,6 +43,9 @@ func (s *supervisor) suspend(ctx context.Context, verb string) error {
 	if err != nil {
 		return err
 	}
+	if s.ending.Load() {
+		return errEnding
+	}
 	if r.Status == to {
 		return nil
 	}
@@ -51,10 +54,14 @@ func (s *supervisor) suspend(ctx context.Context, verb string) error {
 	}
 	_, err = record.Update(rootfs.PrivateSandbox, s.config.ID, func(r *record.Record) error {
 		if r.Status == sdk.StatusReady || r.Status == sdk.StatusPaused {
-			r.Status = to
+			r.Status, r.Reason, r.EndReason = to, "", ""
 		}
 		return nil
 	})
+	if verb == "resume" {
+		s.activity.resume()
+	}
+	s.recheck()
 	return err
 }
 
@@ -77,23 +84,7 @@ func (s *supervisor) checkpoint(ctx context.Context, kind string, deadline time.
 	if err != nil {
 		return answer{}, err
 	}
-	var args []string
-	switch sdk.SnapshotKind(kind) {
-	case sdk.SnapshotMemory:
-		if err := s.unsavable.Acquire(ctx, everything); err != nil {
-			return answer{}, fmt.Errorf("wait for copies and starting commands to end: %w", err)
-		}
-		defer s.unsavable.Release(everything)
-		args = []string{"checkpoint", "-leave-running", "-image-path=" + snapshotFD, s.config.ID}
-	case sdk.SnapshotFilesystem:
-		args = []string{"tar", "rootfs-upper", "-file", snapshotFD + "/" + UpperName, s.config.ID}
-	default:
-		return answer{}, fmt.Errorf("no snapshot kind %q", kind)
-	}
-	cmd := s.runsc.Command(ctx, args...)
-	cmd.ExtraFiles = []*os.File{dir}
-	out, err := cmd.CombinedOutput()
-	if err := s.runsc.Explain(ctx, args[0], err, out); err != nil {
+	if err := s.writeContent(ctx, sdk.SnapshotKind(kind), dir); err != nil {
 		return answer{}, err
 	}
 	made := &Made{Spec: spec, Init: initproc.Version, Network: s.config.Network, Process: s.config.Process}
@@ -101,4 +92,25 @@ func (s *supervisor) checkpoint(ctx context.Context, kind string, deadline time.
 		made.Gateway, made.Names = true, s.gateway.Names()
 	}
 	return answer{Made: made}, failpoint.Hit(checkpointMade)
+}
+
+// writeContent writes what a snapshot of a kind holds into a directory.
+func (s *supervisor) writeContent(ctx context.Context, kind sdk.SnapshotKind, dir *os.File) error {
+	var args []string
+	switch kind {
+	case sdk.SnapshotMemory:
+		if err := s.unsavable.Acquire(ctx, everything); err != nil {
+			return fmt.Errorf("wait for copies and starting commands to end: %w", err)
+		}
+		defer s.unsavable.Release(everything)
+		args = []string{"checkpoint", "-leave-running", "-image-path=" + snapshotFD, s.config.ID}
+	case sdk.SnapshotFilesystem:
+		args = []string{"tar", "rootfs-upper", "-file", snapshotFD + "/" + UpperName, s.config.ID}
+	default:
+		return fmt.Errorf("no snapshot kind %q", kind)
+	}
+	cmd := s.runsc.Command(ctx, args...)
+	cmd.ExtraFiles = []*os.File{dir}
+	out, err := cmd.CombinedOutput()
+	return s.runsc.Explain(ctx, args[0], err, out)
 }

@@ -34,6 +34,9 @@ var ErrNoCommand = errors.New("no such command")
 // none that the user may execute.
 var ErrNotExecutable = errors.New("not executable")
 
+// ErrEnding is returned by a sandbox whose end has begun.
+var ErrEnding = errors.New("its end has begun")
+
 // maxAnswer bounds what a supervisor may say.
 const maxAnswer = 16 << 20
 
@@ -67,6 +70,8 @@ func ask(ctx context.Context, dir string, r request, files []*os.File) (answer, 
 		return a, ctx.Err()
 	case a.NotFound:
 		return a, fmt.Errorf("%w: %s", ErrNoCommand, a.Error)
+	case a.Ending:
+		return a, fmt.Errorf("%w: %s", ErrEnding, a.Error)
 	case a.NotExecutable:
 		return a, fmt.Errorf("%w: %s", ErrNotExecutable, a.Error)
 	case a.Error != "":

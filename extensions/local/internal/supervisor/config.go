@@ -17,6 +17,8 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/egress"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/guest"
+	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/snapshot"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 // Argv0 is the name that a supervisor runs under, and what sends a start of
@@ -52,20 +54,23 @@ type Config struct {
 	OwnNet     bool           // the supervisor was started in a network namespace of its own
 	Egress     *egress.Config // the way out of a sandbox with an allow-list; not with OwnNet
 	Deadline   time.Duration
+	End        End
+}
+
+// End is how the sandbox ends when nobody ends it. It is fixed when the
+// sandbox is made; the deadline is in the record.
+type End struct {
+	OnExpiry sdk.OnExpiry
+	Idle     time.Duration // without use; 0 is no such clock
+	Paused   time.Duration // how long one is kept that was paused at its end
+	// Snapshot describes the snapshot of the end, as far as that is known
+	// before; Keep is how long it is kept from then on.
+	Snapshot snapshot.Manifest
+	Keep     time.Duration
 }
 
 // Process is the sandbox's main process.
-type Process struct {
-	Command []string // empty is none: the sandbox then waits for commands
-	Env     []string
-	Workdir string
-	UID     uint32
-	GID     uint32
-	Groups  []uint32
-	// Group names the control group that it is in, in the sandbox's own kernel;
-	// empty where there is none. It keeps its name in a restored sandbox.
-	Group string
-}
+type Process = snapshot.Process
 
 // Origin says how the sandbox begins.
 type Origin struct {

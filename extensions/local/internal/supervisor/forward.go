@@ -66,7 +66,7 @@ func (s *supervisor) carry(outside *net.TCPConn, port int) error {
 		return err
 	}
 	defer inside.Close()
-	splice(outside, inside)
+	s.splice(outside, inside)
 	return nil
 }
 
@@ -79,7 +79,7 @@ func (s *supervisor) carryOverHost(outside *net.TCPConn, port int) error {
 		return err
 	}
 	defer conn.Close()
-	splice(outside, conn)
+	s.splice(outside, conn)
 	return nil
 }
 
@@ -89,15 +89,35 @@ type halfCloser interface {
 	CloseWrite() error
 }
 
-// splice copies both ways until both ends have said all they had.
-func splice(outside, inside halfCloser) {
+// splice copies both ways until both ends have said all they had. What they
+// say is use of the sandbox; a connection that says nothing is none.
+func (s *supervisor) splice(outside, inside halfCloser) {
+	var fromOutside, fromInside io.Reader = outside, inside
+	if s.config.End.Idle > 0 {
+		// Only then: the kernel copies between bare connections.
+		fromOutside, fromInside = watched{outside, &s.activity}, watched{inside, &s.activity}
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(inside, outside)
+		_, _ = io.Copy(inside, fromOutside)
 		_ = inside.CloseWrite()
 	}()
-	_, _ = io.Copy(outside, inside)
+	_, _ = io.Copy(outside, fromInside)
 	_ = outside.CloseWrite()
 	<-done
+}
+
+// watched is a reader whose bytes are activity.
+type watched struct {
+	io.Reader
+	activity *activity
+}
+
+func (w watched) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	if n > 0 {
+		w.activity.touch()
+	}
+	return n, err
 }

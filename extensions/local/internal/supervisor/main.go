@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -50,7 +51,12 @@ type supervisor struct {
 	room      pidsRoom
 	socket    *net.UnixListener
 	gateway   *egress.Gateway // nil without an allow-list
-	deadline  time.Time       // as read last; only the loop of serve uses it
+	activity  activity
+	ending    atomic.Bool // the snapshot of the end is made, or was
+
+	// Only the loop of serve uses these.
+	deadline time.Time // as read last
+	last     *lastSnapshot
 
 	// unsavable is held by what a memory snapshot has to wait for, and by one
 	// as a whole.
@@ -226,6 +232,14 @@ func start() (*supervisor, error) {
 		return nil
 	})
 	s.deadline = r.Lease.ExpiresAt
+	s.activity.now = wallClock
+	if config.End.Idle > 0 {
+		s.activity.dir = rootfs.PrivateSandbox
+		if err := os.WriteFile(record.UsedPath(rootfs.PrivateSandbox), nil, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	s.activity.touch()
 	return s, err
 }
 
@@ -300,11 +314,15 @@ func (s *supervisor) serve() {
 		go s.forward(listener, s.config.Ports[i])
 	}
 	for {
-		wait, done := s.checkDeadline(time.Now())
+		wait, done := s.checkEnd(wallClock())
 		if done {
 			return
 		}
 		timer := time.NewTimer(wait)
+		var last chan error
+		if s.last != nil {
+			last = s.last.done
+		}
 		select {
 		case <-s.ended:
 			timer.Stop()
@@ -314,6 +332,8 @@ func (s *supervisor) serve() {
 			timer.Stop()
 			s.recordExceeded(reason)
 			return
+		case err := <-last:
+			s.lastDone(err)
 		case <-s.poke:
 		case <-timer.C:
 		}
@@ -325,7 +345,7 @@ func (s *supervisor) serve() {
 func (s *supervisor) recordEnd() {
 	_, err := record.Update(rootfs.PrivateSandbox, s.config.ID, func(r *record.Record) error {
 		if r.Status == sdk.StatusReady || r.Status == sdk.StatusPaused || r.Status == sdk.StatusCreating {
-			r.Status = sdk.StatusLost
+			r.Status, r.EndReason = sdk.StatusLost, sdk.EndGone
 			r.Reason = "the sandbox process ended by itself"
 		}
 		return nil

@@ -59,6 +59,7 @@ type answer struct {
 	NotFound bool   `json:",omitempty"` // the command, with Error
 	// NotExecutable is a command that is there and is no program, with Error.
 	NotExecutable bool   `json:",omitempty"`
+	Ending        bool   `json:",omitempty"` // why it was refused, with Error
 	ExitCode      int    `json:",omitempty"`
 	TimedOut      bool   `json:",omitempty"`
 	Made          *Made  `json:",omitempty"` // of snapshot

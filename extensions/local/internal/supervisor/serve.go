@@ -65,13 +65,18 @@ func (s *supervisor) handle(conn *net.UnixConn) {
 	_ = json.NewEncoder(conn).Encode(result)
 }
 
+// recheck lets the loop of serve read the record again.
+func (s *supervisor) recheck() {
+	select {
+	case s.poke <- struct{}{}:
+	default: // a look is due already
+	}
+}
+
 func (s *supervisor) do(ctx context.Context, r request, files []*os.File) (answer, error) {
 	switch r.Op {
 	case "poke":
-		select {
-		case s.poke <- struct{}{}:
-		default: // a look is due already
-		}
+		s.recheck()
 		return answer{}, nil
 	case "usage":
 		u, err := s.usage()
@@ -80,14 +85,27 @@ func (s *supervisor) do(ctx context.Context, r request, files []*os.File) (answe
 		if r.Exec == nil || len(files) != 3 {
 			return answer{}, errors.New("exec wants a command and three descriptors")
 		}
+		end, err := s.activity.begin()
+		if err != nil {
+			return answer{Ending: true}, err
+		}
+		defer end()
 		return s.exec(ctx, *r.Exec, [3]*os.File(files))
 	case "helper":
 		if len(files) != 3 {
 			return answer{}, errors.New("helper wants three descriptors")
 		}
+		if len(r.Args) == 0 || r.Args[0] != "strays" { // which looks, and does nothing
+			end, err := s.activity.begin()
+			if err != nil {
+				return answer{Ending: true}, err
+			}
+			defer end()
+		}
 		return s.execHelper(ctx, r.Args, [3]*os.File(files))
 	case "pause", "resume":
-		return answer{}, s.suspend(ctx, r.Op)
+		err := s.suspend(ctx, r.Op)
+		return answer{Ending: errors.Is(err, errEnding)}, err
 	case "snapshot":
 		if len(files) != 1 {
 			return answer{}, errors.New("snapshot wants a directory")

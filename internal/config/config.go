@@ -22,17 +22,19 @@ import (
 
 // Config is a configuration. A zero field is unset.
 type Config struct {
-	Fleet         string
-	Backend       string // of whoever names none
-	DefaultTTL    time.Duration
-	MaxTTL        time.Duration
-	Owner         string
-	Task          string
-	Run           string
-	StateDir      string   // absolute
-	ExtensionDirs []string // absolute; searched before the places that are always searched
-	ProfileDirs   []string // absolute; libraries that profile names resolve in, first hit wins
-	Backends      map[string]Backend
+	Fleet                string
+	Backend              string // of whoever names none
+	DefaultTTL           time.Duration
+	MaxTTL               time.Duration
+	MaxSandboxes         int // alive at a time in the fleet
+	MaxSandboxesPerOwner int
+	Owner                string
+	Task                 string
+	Run                  string
+	StateDir             string   // absolute
+	ExtensionDirs        []string // absolute; searched before the places that are always searched
+	ProfileDirs          []string // absolute; libraries that profile names resolve in, first hit wins
+	Backends             map[string]Backend
 }
 
 // Backend is one configured instance of an extension.
@@ -98,6 +100,12 @@ func Merge(base, over Config) Config {
 	}
 	if over.MaxTTL != 0 {
 		base.MaxTTL = over.MaxTTL
+	}
+	if over.MaxSandboxes != 0 {
+		base.MaxSandboxes = over.MaxSandboxes
+	}
+	if over.MaxSandboxesPerOwner != 0 {
+		base.MaxSandboxesPerOwner = over.MaxSandboxesPerOwner
 	}
 	if over.ExtensionDirs != nil {
 		base.ExtensionDirs = over.ExtensionDirs
@@ -187,6 +195,12 @@ func (c Config) Validate() error {
 	}
 	if c.MaxTTL < 0 {
 		return sdk.Invalid("max_ttl", "%s is not longer than zero", c.MaxTTL)
+	}
+	if c.MaxSandboxes < 0 {
+		return sdk.Invalid("max_sandboxes", "%d is not more than zero", c.MaxSandboxes)
+	}
+	if c.MaxSandboxesPerOwner < 0 {
+		return sdk.Invalid("max_sandboxes_per_owner", "%d is not more than zero", c.MaxSandboxesPerOwner)
 	}
 	if c.MaxTTL > 0 && c.DefaultTTL > c.MaxTTL {
 		return sdk.Invalid("default_ttl", "%s is longer than max_ttl = %s", c.DefaultTTL, c.MaxTTL)

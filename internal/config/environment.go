@@ -4,7 +4,9 @@
 package config
 
 import (
+	"fmt"
 	"path/filepath"
+	"strconv"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
@@ -52,6 +54,16 @@ func (c *Config) setString(name, value, base string) error {
 		c.Run = value
 	case "state_dir":
 		return absolute(&c.StateDir, value, base)
+	case "max_sandboxes", "max_sandboxes_per_owner":
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%.40q is not a whole number, more than zero", value)
+		}
+		if name == "max_sandboxes" {
+			c.MaxSandboxes = n
+		} else {
+			c.MaxSandboxesPerOwner = n
+		}
 	case "default_ttl", "max_ttl":
 		d, err := sandbox.ParseDuration(value)
 		if err != nil {

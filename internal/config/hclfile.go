@@ -128,6 +128,14 @@ func (d *decoder) attribute(config *Config, attribute Attribute, expr hclsyntax.
 		if err := config.setString(attribute.Name, text, d.base); err != nil {
 			d.add(at, attribute.Name, "%s", err)
 		}
+	case TypeNumber:
+		if value.Type() != cty.Number || !value.IsKnown() {
+			d.add(at, attribute.Name, "a number is wanted, this is %s", value.Type().FriendlyName())
+			return
+		}
+		if err := config.setString(attribute.Name, value.AsBigFloat().Text('f', -1), d.base); err != nil {
+			d.add(at, attribute.Name, "%s", err)
+		}
 	case TypeStrings:
 		texts, ok := d.texts(at, attribute.Name, value)
 		if !ok {

@@ -61,7 +61,7 @@ func Open(config Config, opts Options) (*Runtime, error) {
 	})
 	l := ledger.New(filepath.Join(config.StateDir, "ledger"), opts.Clock)
 	manager := lifecycle.New(l, registry, opts.Clock, lifecycle.Settings{
-		Fleet: config.Fleet, Life: config.Life(), Attribution: config.Attribution(opts.Getenv), Budgets: opts.Budgets,
+		Fleet: config.Fleet, Life: config.Life(), Bounds: lifecycle.Bounds{Fleet: config.MaxSandboxes, Owner: config.MaxSandboxesPerOwner}, Attribution: config.Attribution(opts.Getenv), Budgets: opts.Budgets,
 	})
 	return &Runtime{Config: config, Manager: manager, Registry: registry, Ledger: l, Clock: opts.Clock}, nil
 }

@@ -15,6 +15,7 @@ type Type string
 const (
 	TypeString    Type = "string"
 	TypeDuration  Type = "duration" // a Go duration, as a string
+	TypeNumber    Type = "number"   // a whole one, more than zero
 	TypeStrings   Type = "list of strings"
 	TypeBackends  Type = "map of backends"
 	TypeExtension Type = "object" // the configuration of a known extension
@@ -39,6 +40,8 @@ func Attributes() []Attribute {
 		{Name: "backend", Type: TypeString, Env: "SANDBOXER_BACKEND", Description: "Backend of whatever names none. Default: the only one that is configured, else the embedded backend `local` on Linux (amd64, arm64) and `docker`, this machine's Docker Engine, elsewhere."},
 		{Name: "default_ttl", Type: TypeDuration, Env: "SANDBOXER_DEFAULT_TTL", Description: "How long a sandbox lives when neither its creator nor its profile says, as a Go duration. Default: `1h`."},
 		{Name: "max_ttl", Type: TypeDuration, Env: "SANDBOXER_MAX_TTL", Description: "The longest life of a sandbox, extensions included, as a Go duration. Default: `24h`."},
+		{Name: "max_sandboxes", Type: TypeNumber, Env: "SANDBOXER_MAX_SANDBOXES", Description: "How many sandboxes of the fleet may be alive at a time. One more is refused before anything is made; existing ones, and their destruction, are never touched by it. It holds for all who use this state directory, and counts what others have made as far as a backend lists it. Default: no bound."},
+		{Name: "max_sandboxes_per_owner", Type: TypeNumber, Env: "SANDBOXER_MAX_SANDBOXES_PER_OWNER", Description: "The same for each `owner`. Default: no bound."},
 		{Name: "owner", Type: TypeString, Env: "SANDBOXER_OWNER", Description: "Team or person that sandboxes are made for. Default: from the environment of CI."},
 		{Name: "task", Type: TypeString, Env: "SANDBOXER_TASK", Description: "What sandboxes are made for. Default: from the environment of CI."},
 		{Name: "run", Type: TypeString, Env: "SANDBOXER_RUN", Description: "URL or id of the run that makes them. Default: from the environment of CI."},

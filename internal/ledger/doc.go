@@ -14,6 +14,7 @@
 //
 //	id                        this ledger's id
 //	lock                      taken while the id is made
+//	exclusive                 taken by Exclusive
 //	logs/X/ID.jsonl           one log; X is the last character of the id
 //	quarantine/ID.N.jsonl     a log that failed its check, as it was
 //	quarantine/ID.N.reason    why

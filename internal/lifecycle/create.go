@@ -28,9 +28,13 @@ func (m *Manager) Create(ctx context.Context, opts CreateOptions) (Sandbox, erro
 	if err != nil {
 		return Sandbox{}, err
 	}
-	intended, err := m.append(ctx, plan.id, ledger.Event{
-		Type: ledger.Intended, Backend: plan.backend, Lease: &plan.lease,
-		ProfileRevision: plan.intent.Identity.ProfileRevision, Intent: &plan.intent, Actor: plan.intent.Identity.Actor, Run: plan.intent.Identity.Run,
+	var intended written
+	err = m.withinBounds(ctx, plan.intent.Identity.Owner, func() (err error) {
+		intended, err = m.append(ctx, plan.id, ledger.Event{
+			Type: ledger.Intended, Backend: plan.backend, Lease: &plan.lease,
+			ProfileRevision: plan.intent.Identity.ProfileRevision, Intent: &plan.intent, Actor: plan.intent.Identity.Actor, Run: plan.intent.Identity.Run,
+		})
+		return err
 	})
 	if err != nil {
 		return Sandbox{}, err

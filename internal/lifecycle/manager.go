@@ -31,6 +31,7 @@ type Settings struct {
 	Fleet       string
 	Life        sandbox.Life // the provider's default and maximum; zero fields are unset
 	Attribution sandbox.Attribution
+	Bounds      Bounds
 	// Budgets bound the steps that must finish even when the caller's
 	// context has ended.
 	Budgets Budgets

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -28,19 +29,21 @@ import (
 
 // providerModel is the provider block.
 type providerModel struct {
-	Fleet         types.String `tfsdk:"fleet"`
-	Backend       types.String `tfsdk:"backend"`
-	DefaultTTL    duration     `tfsdk:"default_ttl"`
-	MaxTTL        duration     `tfsdk:"max_ttl"`
-	Owner         types.String `tfsdk:"owner"`
-	Task          types.String `tfsdk:"task"`
-	Run           types.String `tfsdk:"run"`
-	StateDir      types.String `tfsdk:"state_dir"`
-	ExtensionDirs types.List   `tfsdk:"extension_dirs"`
-	ProfileDirs   types.List   `tfsdk:"profile_dirs"`
-	Backends      types.Map    `tfsdk:"backends"`
-	Local         types.Object `tfsdk:"local"`
-	Docker        types.Object `tfsdk:"docker"`
+	Fleet                types.String `tfsdk:"fleet"`
+	Backend              types.String `tfsdk:"backend"`
+	DefaultTTL           duration     `tfsdk:"default_ttl"`
+	MaxTTL               duration     `tfsdk:"max_ttl"`
+	MaxSandboxes         types.Int64  `tfsdk:"max_sandboxes"`
+	MaxSandboxesPerOwner types.Int64  `tfsdk:"max_sandboxes_per_owner"`
+	Owner                types.String `tfsdk:"owner"`
+	Task                 types.String `tfsdk:"task"`
+	Run                  types.String `tfsdk:"run"`
+	StateDir             types.String `tfsdk:"state_dir"`
+	ExtensionDirs        types.List   `tfsdk:"extension_dirs"`
+	ProfileDirs          types.List   `tfsdk:"profile_dirs"`
+	Backends             types.Map    `tfsdk:"backends"`
+	Local                types.Object `tfsdk:"local"`
+	Docker               types.Object `tfsdk:"docker"`
 }
 
 // backendModel is one entry of backends.
@@ -101,6 +104,11 @@ func providerSchema() schema.Schema {
 			Validators: []validator.String{positive{}},
 		}
 	}
+	number := func(name string) schema.Attribute {
+		return schema.Int64Attribute{
+			Optional: true, MarkdownDescription: about[name], Validators: []validator.Int64{int64validator.Between(1, 1_000_000)},
+		}
+	}
 	dirs := func(name string) schema.Attribute {
 		return schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: about[name]}
 	}
@@ -114,16 +122,18 @@ func providerSchema() schema.Schema {
 			"What the block leaves out is taken from the environment and from `sandboxer.hcl`, the same as on the command line, " +
 			"so that `sandboxer` and Terraform act on the same fleet.",
 		Attributes: map[string]schema.Attribute{
-			"fleet":          text("fleet"),
-			"backend":        text("backend"),
-			"default_ttl":    durationText("default_ttl"),
-			"max_ttl":        durationText("max_ttl"),
-			"owner":          text("owner"),
-			"task":           text("task"),
-			"run":            text("run"),
-			"state_dir":      text("state_dir"),
-			"extension_dirs": dirs("extension_dirs"),
-			"profile_dirs":   dirs("profile_dirs"),
+			"fleet":                   text("fleet"),
+			"backend":                 text("backend"),
+			"default_ttl":             durationText("default_ttl"),
+			"max_ttl":                 durationText("max_ttl"),
+			"max_sandboxes":           number("max_sandboxes"),
+			"max_sandboxes_per_owner": number("max_sandboxes_per_owner"),
+			"owner":                   text("owner"),
+			"task":                    text("task"),
+			"run":                     text("run"),
+			"state_dir":               text("state_dir"),
+			"extension_dirs":          dirs("extension_dirs"),
+			"profile_dirs":            dirs("profile_dirs"),
 			"local": schema.SingleNestedAttribute{
 				Optional: true, Attributes: localAttributes(),
 				MarkdownDescription: local + " Short for a backend named `local`.",
@@ -164,6 +174,7 @@ func decodeBlock(ctx context.Context, raw tfsdk.Config) (block config.Config, un
 		Fleet: model.Fleet.ValueString(), Backend: model.Backend.ValueString(),
 		Owner: model.Owner.ValueString(), Task: model.Task.ValueString(), Run: model.Run.ValueString(),
 		DefaultTTL: durationOf(model.DefaultTTL), MaxTTL: durationOf(model.MaxTTL),
+		MaxSandboxes: int(model.MaxSandboxes.ValueInt64()), MaxSandboxesPerOwner: int(model.MaxSandboxesPerOwner.ValueInt64()),
 		StateDir: absolute(model.StateDir.ValueString()),
 	}
 	diags.Append(model.ExtensionDirs.ElementsAs(ctx, &block.ExtensionDirs, false)...)

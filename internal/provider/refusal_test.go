@@ -81,6 +81,31 @@ func TestRefusalsNeverBlockDestroy(t *testing.T) {
 	}
 }
 
+// A bound of the fleet refuses a create before anything is made, warns at plan,
+// and never stands in the way of a destroy, nor of what exists.
+func TestMaxSandboxesNeverBlocksDestroy(t *testing.T) {
+	w := newWorld(t)
+	c := sandboxOf(nil)
+	s := w.terraform().made(tfSandbox, c, nil)
+	w.block["max_sandboxes"] = 1
+	tf := w.terraform()
+	p := tf.planned(tfSandbox, c, nil)
+	wantError(t, p.warnings, "", "max_sandboxes: the fleet has 1 sandboxes and 1 are allowed", s.text("id"), "nothing of it is made")
+	_, diags := tf.apply(p)
+	wantError(t, errorsOf(diags), "", "Exhausted quota", "max_sandboxes", s.text("id"))
+	if len(w.cloud.Boxes()) != 1 {
+		t.Error("a refused create made something")
+	}
+	if p := w.terraform().planned(tfSandbox, c, s); p.action != "" {
+		t.Errorf("plan of what exists: %s", p.action)
+	}
+	tf = w.terraform()
+	p = tf.planned(tfSandbox, c, s)
+	if gone, diags := tf.destroy(p.prior); gone != nil || w.alive() != 0 {
+		t.Error(show(diags))
+	}
+}
+
 // What a plan creates, replaces or changes is refused by the plan.
 func TestRefusalsOfChangesArePlanErrors(t *testing.T) {
 	strict := document(func(p *sdk.Profile) { p.Limits = &sdk.Limits{Memory: "1GiB"} })
@@ -110,18 +135,20 @@ func TestRefusalsOfArgumentsNameTheirPlace(t *testing.T) {
 	w := newWorld(t)
 	w.capabilities = sdk.Capabilities{
 		sdk.FeatureSecretFiles: {Class: sdk.ClassUnsupported}, sdk.FeatureExpiryPause: {Class: sdk.ClassUnsupported},
+		sdk.FeatureIdleTimeout: {Class: sdk.ClassUnsupported},
 	}
 	tf := w.terraform()
 	for at, c := range map[string]object{
-		"secrets_wo":  sandboxOf(object{"secrets_wo": object{"A": "x"}, "secrets_wo_version": 1}),
-		"on_expiry":   sandboxOf(object{"on_expiry": "pause"}),
-		"env":         sandboxOf(object{"env": object{"not a name": "x"}}),
-		"labels":      sandboxOf(object{"labels": object{"": "x"}}),
-		"snapshot":    {"snapshot": "snp-nonsense"},
-		"profile":     {"profile": "{\"name\": \"x\", \"limits\": {\"memory\": \"much\"}}"},
-		"ttl":         sandboxOf(object{"ttl": "0s"}),
-		"renew_below": sandboxOf(object{"renew_below": "soon"}),
-		"on_expired":  sandboxOf(object{"on_expired": "panic"}),
+		"secrets_wo":   sandboxOf(object{"secrets_wo": object{"A": "x"}, "secrets_wo_version": 1}),
+		"on_expiry":    sandboxOf(object{"on_expiry": "pause"}),
+		"idle_timeout": sandboxOf(object{"idle_timeout": "10m"}),
+		"env":          sandboxOf(object{"env": object{"not a name": "x"}}),
+		"labels":       sandboxOf(object{"labels": object{"": "x"}}),
+		"snapshot":     {"snapshot": "snp-nonsense"},
+		"profile":      {"profile": "{\"name\": \"x\", \"limits\": {\"memory\": \"much\"}}"},
+		"ttl":          sandboxOf(object{"ttl": "0s"}),
+		"renew_below":  sandboxOf(object{"renew_below": "soon"}),
+		"on_expired":   sandboxOf(object{"on_expired": "panic"}),
 	} {
 		wantError(t, tf.plan(tfSandbox, c, nil).errors, "\""+at+"\"")
 	}

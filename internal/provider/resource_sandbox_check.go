@@ -188,3 +188,21 @@ func warnUndecided(diags *diag.Diagnostics, result lifecycle.CheckResult, open s
 func warnUnchecked(diags *diag.Diagnostics, what string, err error) {
 	diags.AddWarning("Unchecked sandbox", fmt.Sprintf("%s. It is checked before the sandbox is made.\n\nOriginal error: %s", what, err))
 }
+
+// warnOverBound says that a bound of the fleet or of an owner leaves no room for
+// one more sandbox as things are. It is a warning: the ones that are alive may
+// be gone by the time of the apply, some by this very plan, and a plan error
+// for a sandbox that was never made would stop `terraform destroy` of the rest.
+// The create itself is refused before anything is made.
+func (r *sandboxResource) warnOverBound(ctx context.Context, manager *lifecycle.Manager, plan sandboxModel, diags *diag.Diagnostics) {
+	err := manager.CheckBounds(ctx, 1, plan.Owner.ValueString())
+	switch {
+	case err == nil:
+	case errors.Is(err, sdk.ErrQuota):
+		for _, f := range findings("Exhausted quota", err, nil) {
+			f.warning(diags, "\n\nIf it still is so at apply, the sandbox is refused, and nothing of it is made.")
+		}
+	default:
+		warnUnchecked(diags, "How many sandboxes are alive could not be counted", err)
+	}
+}

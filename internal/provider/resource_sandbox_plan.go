@@ -85,6 +85,7 @@ func (r *sandboxResource) planCreate(ctx context.Context, plan *sandboxModel, se
 		f.error(diags)
 	}
 	diags.Append(verdict.warned...)
+	r.warnOverBound(ctx, manager, *plan, diags)
 }
 
 // source returns the profile that a new sandbox will be made from; known is

@@ -20,6 +20,8 @@ func deadlineRules() []Rule {
 		{ID: "deadline/ends_commands", Title: "a command does not outlive its sandbox", Features: []sdk.Feature{sdk.FeatureDeadline, sdk.FeatureExec}, commands: []Command{CommandSleep}, try: deadlineEndsCommands},
 		{ID: "deadline/extended", Title: "an extend carries a sandbox across its old deadline", Features: []sdk.Feature{sdk.FeatureDeadline, sdk.FeatureExtend}, try: deadlineExtended},
 		{ID: "deadline/snapshot", Title: "a snapshot is made at the deadline where that is claimed, and refused where not", about: []sdk.Feature{sdk.FeatureExpirySnapshot}, try: deadlineSnapshot},
+		{ID: "idle/ends", Title: "an idle sandbox ends before its deadline where that is claimed, looked at or not, and is refused where not", about: []sdk.Feature{sdk.FeatureIdleTimeout}, try: idleEnds},
+		{ID: "idle/exec", Title: "a command keeps an idle sandbox where that is claimed, and moves no deadline", Features: []sdk.Feature{sdk.FeatureIdleTimeout, sdk.FeatureIdleExec, sdk.FeatureExec}, commands: []Command{CommandSleep}, try: idleExec},
 		{ID: "deadline/pause", Title: "a sandbox is paused at the deadline where that is claimed, and refused where not", about: []sdk.Feature{sdk.FeatureExpiryPause}, try: deadlinePause},
 	}
 }
@@ -132,6 +134,8 @@ func deadlineSnapshot(c *check) {
 	got, err := snapshots.GetSnapshot(c.ctx, sdk.GetSnapshotOptions{SnapshotID: s.ExpirySnapshotID, Fleet: target.Fleet})
 	c.failIf(err != nil, "the snapshot that it names: %v", err)
 	c.failIf(got.Snapshot.SandboxID != target.ID, "the snapshot is of %q", got.Snapshot.SandboxID)
+	c.failIf(s.ExpirySnapshotID != sdk.ExpirySnapshotID(target.ID), "its id is %q, and should follow from the sandbox's", s.ExpirySnapshotID)
+	c.failIf(got.Snapshot.CreatedAt.After(s.Lease.ExpiresAt.Add(time.Second)), "it was made at %s, after the deadline %s", got.Snapshot.CreatedAt, s.Lease.ExpiresAt)
 }
 
 func deadlinePause(c *check) {
@@ -152,6 +156,8 @@ func deadlinePause(c *check) {
 		s = c.get(c.kit.b, target)
 		return s.Status == sdk.StatusPaused || s.Status == sdk.StatusExpired
 	}), "%s after its deadline it is %s", c.kit.suite.Timing.Grace, s.Status)
+	c.failIf(s.Status != sdk.StatusPaused, "it was to be paused, and is %s: %s", s.Status, s.Reason)
+	c.failIf(s.Lease.Expired(c.now()) || s.Lease.ExpiresAt.After(s.Lease.MaxExpiresAt), "paused, its own deadline is %s, of at most %s", s.Lease.ExpiresAt, s.Lease.MaxExpiresAt)
 }
 
 func destroyRules() []Rule {
@@ -217,4 +223,48 @@ func (c *check) destroyed(target sdk.Target) {
 	again, err := c.kit.b.Destroy(c.ctx, sdk.DestroyOptions{Target: target})
 	c.failIf(err != nil, "the second Destroy: %v", err)
 	c.failIf(again.Existed, "the second Destroy says that something was there")
+}
+
+// idleCreation is a create with an idle timeout far before its deadline.
+func (c *check) idleCreation() sdk.CreateOptions {
+	opts := c.creation()
+	opts.IdleTimeout = c.kit.suite.Timing.Short
+	return opts
+}
+
+func idleEnds(c *check) {
+	if !c.claims(sdk.FeatureIdleTimeout) {
+		c.refused(c.idleCreation(), sdk.FeatureIdleTimeout, "idle_timeout")
+		return
+	}
+	s, target := c.create(c.idleCreation())
+	c.failIf(s.IdleTimeout != c.kit.suite.Timing.Short, "the sandbox says that its idle timeout is %s", s.IdleTimeout)
+	// Each look is none, or it would never end.
+	c.failIf(!c.soon(func() bool {
+		c.list(c.kit.b, target.Fleet)
+		got, err := c.kit.b.Get(c.ctx, sdk.GetOptions{Target: target})
+		if errors.Is(err, sdk.ErrNotFound) {
+			return true
+		}
+		c.need(err, "get "+target.ID)
+		s = got.Sandbox
+		c.failIf(s.IdleExpiresAt.After(s.Lease.ExpiresAt), "it is to be idle until %s, after its deadline %s", s.IdleExpiresAt, s.Lease.ExpiresAt)
+		return s.Status == sdk.StatusExpired
+	}), "%s after it was last used it is %s", c.kit.suite.Timing.Grace, s.Status)
+	if s.Status == sdk.StatusExpired {
+		c.failIf(s.EndReason != sdk.EndIdle, "the reason of its end is %q", s.EndReason)
+	}
+}
+
+func idleExec(c *check) {
+	// Long enough for a busy machine to get from one call to the next.
+	idle := 3 * c.kit.suite.Timing.Short
+	opts := c.creation()
+	opts.IdleTimeout = idle
+	s, target := c.ready(opts)
+	deadline := s.Lease.ExpiresAt
+	c.exec(target, c.commands().Sleep(idle+idle/2))
+	s = c.get(c.kit.b, target)
+	c.failIf(s.Status != sdk.StatusReady, "used all the time, it is %s: %s", s.Status, s.Reason)
+	c.failIf(!s.Lease.ExpiresAt.Equal(deadline), "its use moved the deadline from %s to %s", deadline, s.Lease.ExpiresAt)
 }

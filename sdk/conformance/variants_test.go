@@ -293,4 +293,53 @@ var variants = []variant{
 			}
 		},
 	},
+	{
+		name: "takes a look for a use", fails: []string{"idle/ends"},
+		breaks: func(b *broken) {
+			b.get = func(ctx context.Context, opts sdk.GetOptions) (sdk.GetResult, error) {
+				got, err := b.careful.Get(ctx, opts)
+				if err == nil && got.Sandbox.IdleTimeout > 0 && got.Sandbox.Status == sdk.StatusReady {
+					_, err = b.careful.Exec(ctx, sdk.ExecOptions{Target: opts.Target, Command: []string{"true"}})
+				}
+				return got, err
+			}
+		},
+	},
+	{
+		name: "forgets the idle timeout", fails: []string{"idle/ends"},
+		breaks: func(b *broken) {
+			b.create = func(ctx context.Context, opts sdk.CreateOptions) (sdk.CreateResult, error) {
+				opts.IdleTimeout = 0
+				return b.careful.Create(ctx, opts)
+			}
+		},
+	},
+	{
+		name: "destroys where it should pause", fails: []string{"deadline/pause"},
+		breaks: func(b *broken) {
+			b.create = func(ctx context.Context, opts sdk.CreateOptions) (sdk.CreateResult, error) {
+				choice := opts.OnExpiry
+				if choice == sdk.OnExpiryPause {
+					opts.OnExpiry = sdk.OnExpiryDestroy
+				}
+				made, err := b.careful.Create(ctx, opts)
+				made.Sandbox.OnExpiry = choice
+				return made, err
+			}
+		},
+	},
+	{
+		name: "leaves no snapshot at the end", fails: []string{"deadline/snapshot"},
+		breaks: func(b *broken) {
+			b.create = func(ctx context.Context, opts sdk.CreateOptions) (sdk.CreateResult, error) {
+				choice := opts.OnExpiry
+				if choice == sdk.OnExpirySnapshot {
+					opts.OnExpiry = sdk.OnExpiryDestroy
+				}
+				made, err := b.careful.Create(ctx, opts)
+				made.Sandbox.OnExpiry = choice
+				return made, err
+			}
+		},
+	},
 }

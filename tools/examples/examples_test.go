@@ -127,6 +127,39 @@ func apply(t *testing.T, root, cli string, e example) {
 	}
 }
 
+// The example of a module's own test passes as a reader would run it: mocked,
+// with no backend, and it makes nothing.
+func TestAccModuleTestPasses(t *testing.T) {
+	root, err := repo.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cli := os.Getenv("TF_ACC_TERRAFORM_PATH")
+	if cli == "" {
+		if cli, err = tfrun.FindCLI(t.Context(), root, func(line string) { t.Log(line) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := tfrun.New(cli, filepath.Join(root, "bin"), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(w.Dir, os.DirFS(filepath.Join(root, "examples", "module-test"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Terraform(t.Context(), "init", "-input=false", "-no-color"); err != nil {
+		t.Fatal(err)
+	}
+	out, err := w.Terraform(t.Context(), "test", "-no-color")
+	if err != nil || !strings.Contains(string(out), "2 passed, 0 failed") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	listed, err := w.Command(t.Context(), filepath.Join(root, "bin", repo.CLI.Name), "list", "-q").Output()
+	if err != nil || len(listed) > 0 {
+		t.Errorf("something was made: %s (%v)", listed, err)
+	}
+}
+
 func TestFirstBlock(t *testing.T) {
 	for page, want := range map[string]string{
 		"no block":                             "",

@@ -79,7 +79,8 @@ var rules = []rule{
 
 	// The faces. They know the registry, never a backend in it, and never
 	// one another.
-	{"internal/provider/...", append([]string{"internal/failpoint"}, faceMay...)},
+	// The schema of SSH settings is the transport's own.
+	{"internal/provider/...", append([]string{"internal/failpoint", "internal/sshtransport"}, faceMay...)},
 	{"internal/cli/...", append([]string{"internal/service/..."}, faceMay...)},
 	{"internal/service/...", faceMay},
 

@@ -40,7 +40,7 @@ func (a *app) completes(root *cobra.Command) {
 		"config": nil, "state-dir": nil, "secret": nil, "receipt": nil, "key": nil,
 	}
 	arguments := map[string]completion{
-		"get": first(sandboxes), "exec": first(sandboxes), "logs": first(sandboxes), "wait": first(sandboxes), "extend": first(sandboxes),
+		"get": first(sandboxes), "exec": first(sandboxes), "logs": first(sandboxes), "forward": first(sandboxes), "wait": first(sandboxes), "extend": first(sandboxes),
 		"expire": first(sandboxes), "pause": first(sandboxes), "resume": first(sandboxes), "snapshot create": first(sandboxes),
 		"destroy": sandboxes,
 		"restore": first(snapshots), "snapshot get": first(snapshots), "snapshot extend": first(snapshots),

@@ -121,7 +121,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.fleet, "fleet", "", "`NAME` of the fleet: nothing of another is listed or touched")
 	flags.StringVar(&a.stateDir, "state-dir", "", "`DIR` of the ledger and of the embedded backend's sandboxes")
 	root.AddCommand(
-		a.createCommand(), a.listCommand(), a.getCommand(), a.explainCommand(), a.execCommand(), a.cpCommand(), a.logsCommand(), a.waitCommand(),
+		a.createCommand(), a.listCommand(), a.getCommand(), a.explainCommand(), a.execCommand(), a.cpCommand(), a.logsCommand(), a.forwardCommand(), a.waitCommand(),
 		a.extendCommand(), a.expireCommand(), a.pauseCommand(), a.resumeCommand(), a.snapshotCommand(), a.restoreCommand(),
 		a.destroyCommand(), a.reapCommand(), a.leaksCommand(), a.receiptCommand(), a.profileCommand(), a.backendCommand(), a.extensionCommand(), a.versionCommand(),
 	)

@@ -93,9 +93,10 @@ backends = { a = { docker = { host = "system" } }, b = { docker = { host = "syst
 // does from everywhere else.
 func TestCheckoutRunsNoProgram(t *testing.T) {
 	cases := map[string]string{
-		`state_dir = "s"`:             "state_dir",
-		`extension_dirs = ["bin"]`:    "extension_dirs",
-		`local = { state_dir = "s" }`: "local.state_dir",
+		`state_dir = "s"`:          "state_dir",
+		`extension_dirs = ["bin"]`: "extension_dirs",
+		`docker = { ssh = { passphrase_command = ["./x"] } }`:                                       "docker.ssh.passphrase_command",
+		`local = { state_dir = "s" }`:                                                               "local.state_dir",
 		`backends = { a = { extension = "acme", path = "./acme" } }`:                                "backends.a.path",
 		`backends = { a = { docker = {}, env = ["AWS_SECRET_ACCESS_KEY"] } }`:                       "backends.a.env",
 		`backends = { a = { extension = "local", config_json = jsonencode({ state_dir = "s" }) } }`: "backends.a.config_json.state_dir",

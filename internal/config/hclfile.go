@@ -212,8 +212,10 @@ func (d *decoder) extension(at hcl.Range, path string, value cty.Value) (json.Ra
 	return raw, d.configAllowed(at, path, raw)
 }
 
-// configAllowed refuses in a checkout an extension's state directory: the
-// embedded backend keeps the programs that drive its sandboxes there.
+// configAllowed refuses in a checkout what of an extension's configuration
+// decides which program is executed: its state directory, where the embedded
+// backend keeps the programs that drive its sandboxes, and the command that
+// prints the passphrase of an SSH key.
 func (d *decoder) configAllowed(at hcl.Range, path string, raw json.RawMessage) bool {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil {
@@ -222,6 +224,12 @@ func (d *decoder) configAllowed(at hcl.Range, path string, raw json.RawMessage) 
 	}
 	if _, found := object["state_dir"]; found {
 		return d.allowed(at, path+".state_dir", Attribute{RunsProgram: true})
+	}
+	var ssh map[string]json.RawMessage
+	if json.Unmarshal(object["ssh"], &ssh) == nil {
+		if _, found := ssh["passphrase_command"]; found {
+			return d.allowed(at, path+".ssh.passphrase_command", Attribute{RunsProgram: true})
+		}
 	}
 	return true
 }

@@ -135,6 +135,37 @@ func (m *Manager) Logs(ctx context.Context, id string, opts LogsOptions) error {
 	return nil
 }
 
+// ForwardOptions are the options of [Manager.Forward].
+type ForwardOptions struct {
+	Backend string
+	Port    string // name of a port, as in the sandbox's endpoints
+}
+
+// Forward returns the way to one port of a sandbox. A backend that forwards
+// nothing publishes ports that its clients reach.
+func (m *Manager) Forward(ctx context.Context, id string, opts ForwardOptions) (sdk.ForwardResult, error) {
+	ext, at, err := m.using(ctx, id, opts.Backend)
+	if err != nil {
+		return sdk.ForwardResult{}, err
+	}
+	if forwarder, ok := ext.(sdk.Forwarder); ok {
+		result, err := forwarder.Forward(ctx, sdk.ForwardOptions{Target: at.target(m.settings.Fleet), Port: opts.Port})
+		if err != nil {
+			return result, failure("forward a port of sandbox", id, at.backend, err)
+		}
+		return result, nil
+	}
+	got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
+	if err != nil {
+		return sdk.ForwardResult{}, failure("forward a port of sandbox", id, at.backend, err)
+	}
+	endpoint, found := got.Sandbox.Endpoints[opts.Port]
+	if !found {
+		return sdk.ForwardResult{}, sdk.Errorf(sdk.ErrNotFound, "sandbox %s publishes no port %.80q", id, opts.Port)
+	}
+	return sdk.ForwardResult{Address: endpoint}, nil
+}
+
 // PauseOptions are the options of [Manager.Pause] and [Manager.Resume].
 type PauseOptions struct {
 	Backend string

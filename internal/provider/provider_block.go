@@ -25,6 +25,7 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sshtransport"
 )
 
 // providerModel is the provider block.
@@ -70,12 +71,33 @@ func localAttributes() map[string]schema.Attribute {
 // its own schema.
 func dockerAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"host":          schema.StringAttribute{Optional: true, MarkdownDescription: "Address of the engine: `unix:///path`, `npipe:////./pipe/name`, `tcp://host:port` or `ssh://user@host`. Default: `context`, else `DOCKER_HOST`, else the Docker context in use, else the socket of this machine's engine."},
+		"host":          schema.StringAttribute{Optional: true, MarkdownDescription: "Address of the engine: `unix:///path`, `npipe:////./pipe/name`, `tcp://host:port` or `ssh://user@host:port`, with the path of the engine's socket on that host where it is not found by itself. Default: `context`, else `DOCKER_HOST`, else the Docker context in use, else the socket of this machine's engine."},
 		"context":       schema.StringAttribute{Optional: true, MarkdownDescription: "Name of a Docker context, as `docker context ls` shows them."},
 		"cert_path":     schema.StringAttribute{Optional: true, MarkdownDescription: "Directory with `ca.pem`, `cert.pem` and `key.pem` for `tcp://`. Default: `DOCKER_CERT_PATH` where the host is that of `DOCKER_HOST`."},
 		"reaper":        schema.StringAttribute{Optional: true, MarkdownDescription: "Who ends sandboxes at their deadline when every client is gone: `container` (default), one small container per fleet on the engine, or `external`, whoever runs `sandboxer reap`."},
-		"reaper_socket": schema.StringAttribute{Optional: true, MarkdownDescription: "Path of the engine's socket on the engine's own machine, for the reaper container. Default: the one of `host` where that is a socket, else `/var/run/docker.sock`."},
+		"reaper_socket": schema.StringAttribute{Optional: true, MarkdownDescription: "Path of the engine's socket on the engine's own machine, for the reaper container. Default: the one of `host` where that is a socket, the one that was found behind `ssh://`, else `/var/run/docker.sock`."},
+		"ssh": schema.SingleNestedAttribute{
+			Optional: true, Attributes: sshAttributes(),
+			MarkdownDescription: "How an engine behind `ssh://` is reached. Nothing is needed where the agent or `~/.ssh` has a key that is let in, and `known_hosts` the key of the host.",
+		},
 	}
+}
+
+// sshAttributes is how hosts are reached over SSH, in the words of the
+// transport itself.
+func sshAttributes() map[string]schema.Attribute {
+	attributes := map[string]schema.Attribute{}
+	for _, key := range sshtransport.Keys() {
+		switch key.Type {
+		case "bool":
+			attributes[key.Name] = schema.BoolAttribute{Optional: true, Sensitive: key.Sensitive, MarkdownDescription: key.Description}
+		case "list":
+			attributes[key.Name] = schema.ListAttribute{Optional: true, Sensitive: key.Sensitive, MarkdownDescription: key.Description, ElementType: types.StringType}
+		default:
+			attributes[key.Name] = schema.StringAttribute{Optional: true, Sensitive: key.Sensitive, MarkdownDescription: key.Description}
+		}
+	}
+	return attributes
 }
 
 // known are the extensions that have an attribute of their own, by its name.
@@ -279,7 +301,7 @@ func objectJSON(object types.Object) json.RawMessage {
 			set[name] = v
 		}
 	}
-	// Strings, numbers and lists of them always encode.
+	// Strings, numbers, and lists and objects of them always encode.
 	encoded, _ := json.Marshal(set)
 	return encoded
 }
@@ -302,6 +324,14 @@ func plain(value attr.Value) any {
 			elements = append(elements, plain(element))
 		}
 		return elements
+	case types.Object:
+		members := map[string]any{}
+		for name, member := range v.Attributes() {
+			if m := plain(member); m != nil {
+				members[name] = m
+			}
+		}
+		return members
 	}
 	return fmt.Sprint(value)
 }

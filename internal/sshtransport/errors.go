@@ -7,14 +7,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"golang.org/x/crypto/ssh"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
-// unreachable is the error for a host that could not be asked.
+// unreachable is the error for a host that could not be asked. It is never
+// taken for the orderly end of a stream, whatever its cause.
 func unreachable(host string, err error, format string, args ...any) *sdk.Error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
 	return &sdk.Error{Kind: sdk.ErrUnreachable, Message: "SSH host " + host + ": " + fmt.Sprintf(format, args...), Err: err}
 }
 

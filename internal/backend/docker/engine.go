@@ -15,6 +15,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sshtransport"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -122,16 +124,14 @@ func (e *Extension) connect() (engine, error) {
 func (e *Extension) clientOptions(h host) ([]client.Opt, error) {
 	var options []client.Opt
 	switch h.url.Scheme {
-	case "ssh":
-		if e.opts.Dial == nil {
-			return nil, sdk.Unsupported("host", "%s: engines behind ssh:// can't be reached by this program", h)
-		}
-		dial, err := e.opts.Dial(h.url.String())
+	case sshtransport.Scheme:
+		remote, err := e.newRemote(h.url.String())
 		if err != nil {
 			return nil, err
 		}
+		e.remote = remote
 		options = append(options, client.WithHost("tcp://engine.invalid:2375"), client.WithDialContext(func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dial(ctx)
+			return remote.dial(ctx)
 		}))
 	default:
 		if h.ca != "" || h.cert != "" {
@@ -251,6 +251,11 @@ func goarch(machine string) string {
 // translate gives an engine's error its kind.
 func (e *Extension) translate(err error, what string) error {
 	var ours *sdk.Error
+	var request *url.Error
+	if errors.As(err, &request) && errors.As(request.Err, &ours) {
+		// Of the SSH connection. The request's URL is one that nobody wrote.
+		return &sdk.Error{Kind: ours.Kind, Path: ours.Path, Message: fmt.Sprintf("%s on the engine at %s", what, e.host), Err: ours}
+	}
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ours) {
 		return err
 	}
@@ -283,5 +288,5 @@ func (e *Extension) translate(err error, what string) error {
 // failed.
 func lost(err error) bool {
 	var network net.Error
-	return client.IsErrConnectionFailed(err) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return errors.Is(err, sdk.ErrUnreachable) || client.IsErrConnectionFailed(err) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

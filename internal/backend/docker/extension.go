@@ -5,12 +5,12 @@ package docker
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"os"
 	"sync"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/clock"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sshtransport"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -27,7 +27,8 @@ type Extension struct {
 	mu     sync.Mutex
 	engine engine // nil until first used
 	host   host
-	facts  *facts // what the engine said of itself
+	remote *remote // how an engine behind ssh:// is reached; nil for others
+	facts  *facts  // what the engine said of itself
 }
 
 // Options are the options of [New]. None is needed in tests of what needs no
@@ -38,9 +39,8 @@ type Options struct {
 	// Program returns the path of one of the programs that run in containers,
 	// by file name.
 	Program func(name string) (string, error)
-	// Dial connects to an engine behind ssh://; nil has no way there. The
-	// result's connections are raw streams to the engine's socket.
-	Dial func(target string) (func(ctx context.Context) (net.Conn, error), error)
+	// SSH has the connections to hosts behind ssh://; nil is the process's.
+	SSH *sshtransport.Pool
 	// Observe, when set, sees every request before it is made, and stops it
 	// with an error.
 	Observe func(*http.Request) error
@@ -54,6 +54,7 @@ var (
 	_ sdk.Logger    = (*Extension)(nil)
 	_ sdk.Pauser    = (*Extension)(nil)
 	_ sdk.Preparer  = (*Extension)(nil)
+	_ sdk.Forwarder = (*Extension)(nil)
 
 	_ sdk.Snapshotter = (*Extension)(nil)
 )
@@ -65,6 +66,9 @@ func New(opts Options) *Extension {
 	}
 	if opts.Getenv == nil {
 		opts.Getenv = os.Getenv
+	}
+	if opts.SSH == nil {
+		opts.SSH = sshtransport.Shared()
 	}
 	return &Extension{opts: opts}
 }
@@ -97,7 +101,7 @@ func (e *Extension) Close() error {
 		return nil
 	}
 	err := e.engine.Close()
-	e.engine, e.facts = nil, nil
+	e.engine, e.facts, e.remote = nil, nil, nil
 	return err
 }
 

@@ -235,6 +235,8 @@ func exitNote(status string) string {
 	return " (exit code " + code + ")"
 }
 
+const loopback = "127.0.0.1"
+
 // endpoints are the addresses of the profile's ports as the client sees them:
 // on loopback those of the engine's own machine.
 func (o *object) endpoints(h host) map[string]string {
@@ -252,7 +254,7 @@ func (o *object) endpoints(h host) map[string]string {
 			if int(p.PrivatePort) != ports[name] || p.PublicPort == 0 || p.Type != "tcp" {
 				continue
 			}
-			address := "127.0.0.1"
+			address := loopback
 			if !p.IP.IsLoopback() && h.url != nil && h.url.Hostname() != "" {
 				address = h.url.Hostname()
 			}

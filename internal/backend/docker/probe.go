@@ -36,6 +36,12 @@ func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeRes
 		{Name: "storage", Value: strings.TrimSpace(f.driver + " " + f.backing)},
 		{Name: "reaper", Value: e.settings.Reaper},
 	}
+	e.mu.Lock()
+	remote := e.remote
+	e.mu.Unlock()
+	if remote != nil {
+		result.Details = append(result.Details, sdk.Detail{Name: "connection", Value: remote.String()})
+	}
 	if f.rootless {
 		result.Details = append(result.Details, sdk.Detail{Name: "rootless", Value: "yes"})
 	}

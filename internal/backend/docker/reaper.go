@@ -131,7 +131,12 @@ func (e *Extension) reaperSocket() string {
 	if u := e.host.url; u != nil && u.Scheme == "unix" && !desktop(u.Path) {
 		return u.Path
 	}
-	return "/var/run/docker.sock"
+	if e.remote != nil {
+		if w := e.remote.known(); w != nil {
+			return w.socket
+		}
+	}
+	return systemSocket
 }
 
 // The loop of the reaper.

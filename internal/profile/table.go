@@ -201,7 +201,7 @@ func makeDocument() *node {
 			field{"max", duration("Longest life, extensions included")},
 			field{"exempt", text("Reason why the installation's maximum does not hold for this profile. It is shown wherever the sandbox is.")},
 		)},
-		field{"on_expiry", text("What happens at the deadline: `destroy`, `snapshot` (then destroy) or `pause`. Default: `destroy`, the only one on `local`.",
+		field{"on_expiry", text("What happens at the end, by the deadline or by `idle_timeout`: `destroy`, `snapshot` (then destroy) or `pause`. Default: `destroy`.",
 			oneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause)))},
 		field{"idle_timeout", duration("Second clock, which can only end a sandbox earlier: how long it lives without being used. What counts as use is what the backend says of `idle_exec`, `idle_files`, `idle_ports` and `idle_processes`; looking at a sandbox is none").and(". Default: no such clock")},
 		field{"expiry_snapshot_ttl", duration("How long the snapshot that `on_expiry = \"snapshot\"` makes is kept").and("; default `168h`")},

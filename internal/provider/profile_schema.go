@@ -113,7 +113,7 @@ func profileArguments() map[string]schema.Attribute {
 			"max":     textArgument("The longest life, extensions included, as a Go duration."),
 			"exempt":  textArgument("Allows `max` to be longer than the provider's `max_ttl`, and says why."),
 		}),
-		"on_expiry":           textArgument("What happens at the deadline: `destroy` (default), `snapshot` (then destroy) or `pause`; `local` has `destroy` only.", stringvalidator.OneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause))),
+		"on_expiry":           textArgument("What happens at the end, by the deadline or by `idle_timeout`: `destroy` (default), `snapshot` (then destroy) or `pause`.", stringvalidator.OneOf(string(sdk.OnExpiryDestroy), string(sdk.OnExpirySnapshot), string(sdk.OnExpiryPause))),
 		"idle_timeout":        textArgument("Second clock, which can only end a sandbox earlier: how long it lives without being used, as a Go duration. What counts as use is what the backend says of `idle_exec`, `idle_files`, `idle_ports` and `idle_processes`; looking at a sandbox is none. Default: no such clock."),
 		"expiry_snapshot_ttl": textArgument("How long the snapshot that `on_expiry = \"snapshot\"` makes is kept, as a Go duration. Default: `168h`."),
 		"paused_ttl":          textArgument("How long a sandbox that `on_expiry = \"pause\"` paused is kept before it is destroyed, within its maximum, as a Go duration. Default: `24h`."),

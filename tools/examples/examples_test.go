@@ -151,7 +151,7 @@ func TestAccModuleTestPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := w.Terraform(t.Context(), "test", "-no-color")
-	if err != nil || !strings.Contains(string(out), "2 passed, 0 failed") {
+	if err != nil || !strings.Contains(out, "2 passed, 0 failed") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	listed, err := w.Command(t.Context(), filepath.Join(root, "bin", repo.CLI.Name), "list", "-q").Output()

@@ -62,6 +62,7 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeatureFiles:                 enforced("tar streams, packed and unpacked inside the sandbox"),
 		sdk.FeaturePorts:                 bestEffort("TCP, published by the engine; on loopback it is that of the engine's own machine"),
 		sdk.FeatureLogs:                  bestEffort("as long as the engine's log driver keeps and gives them"),
+		sdk.FeatureNetworkLog:            unsupported("without an allow-list there is nothing to tell about"),
 		sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by a probe of each profile"},
 		sdk.FeatureHostRoot:              unsupported("a container is made from an image"),
 		sdk.FeatureImageFile:             enforced("an OCI layout, a docker save archive or a root filesystem tar, by path"),

@@ -16,6 +16,9 @@ import (
 
 // Logs implements [sdk.Logger].
 func (e *Extension) Logs(ctx context.Context, opts sdk.LogsOptions) (sdk.LogsResult, error) {
+	if opts.Source == sdk.LogNetwork {
+		return sdk.LogsResult{}, sdk.Unsupported("source", "the docker backend has no allow-list, and so no log of what one refused")
+	}
 	if opts.Source != sdk.LogMain {
 		return sdk.LogsResult{}, sdk.Unsupported("source", "the engine keeps no log %.40q", opts.Source)
 	}

@@ -56,7 +56,7 @@ func (m *Manager) bringUp(ctx context.Context, at place, plan createPlan) (Sandb
 	}
 	// What goes on in the middle of its work has said that it is ready before,
 	// into the log of its source.
-	if ready := plan.profile.Ready; ready != nil && !(plan.resumes && ready.Log != "") {
+	if ready := plan.profile.Ready; ready != nil && (!plan.resumes || ready.Log == "") {
 		running.Profile = plan.profile
 		if err := m.awaitReadiness(ctx, ext, at, running); err != nil {
 			return Sandbox{}, err

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -284,8 +285,7 @@ func special(flag byte, name string, content []byte) []byte {
 		sum += int(c)
 	}
 	copy(block[148:], fmt.Sprintf("%06o\x00 ", sum))
-	block = append(block, content...)
-	return append(block, make([]byte, (512-len(content)%512)%512)...)
+	return slices.Concat(block, content, make([]byte, (512-len(content)%512)%512))
 }
 
 // pax makes a header of records before an entry, and the end.

@@ -81,8 +81,10 @@ func Resolve(ctx context.Context, ref string) (*Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrReference, err)
 	}
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.ResponseHeaderTimeout = silence
+	base := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: silence, ResponseHeaderTimeout: silence,
+		IdleConnTimeout: time.Minute,
+	}
 	options := []remote.Option{
 		remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),

@@ -71,6 +71,9 @@ func (o *object) lease(now time.Time) (present sdk.Lease, recorded bool, note st
 
 // Extend implements [sdk.Extension].
 func (e *Extension) Extend(ctx context.Context, opts sdk.ExtendOptions) (sdk.ExtendResult, error) {
+	if err := e.beforeExtend(ctx, opts.Target); err != nil {
+		return sdk.ExtendResult{}, err
+	}
 	lease, err := e.changeLease(ctx, opts.Target, opts.Event, func(o *object, s sdk.Sandbox, present sdk.Lease, now time.Time) (sdk.Lease, error) {
 		lease, err := sdk.ExtendLease(present, now, opts.Generation, opts.ExpiresAt, opts.Event)
 		if err != nil {
@@ -83,8 +86,7 @@ func (e *Extension) Extend(ctx context.Context, opts sdk.ExtendOptions) (sdk.Ext
 		return lease, nil
 	})
 	if err == nil {
-		// It needs a guard for its longer life; and it may have gone
-		// meanwhile, with a record left behind.
+		// It may have gone meanwhile, with a record left behind.
 		err = e.afterExtend(ctx, opts.Target)
 	}
 	return sdk.ExtendResult{Lease: lease}, err
@@ -104,6 +106,18 @@ func (e *Extension) Claim(ctx context.Context, opts sdk.ClaimOptions) (sdk.Claim
 		return sdk.ClaimLease(present, now, opts.Generation, opts.Holder, opts.OnlyExpired, opts.Event)
 	})
 	return sdk.ClaimResult{Lease: lease}, err
+}
+
+// beforeExtend sees to it that somebody keeps the later deadline. A guard that
+// can't be had refuses the extension: what nobody would end does not get more
+// life.
+func (e *Extension) beforeExtend(ctx context.Context, target sdk.Target) error {
+	eng, _, o, _, err := e.find(ctx, target)
+	if err != nil || o.main == nil {
+		// What is wrong with it is the rule's to say.
+		return nil //nolint:nilerr // likewise
+	}
+	return e.guard(ctx, eng, o.identity.Fleet)
 }
 
 // afterExtend looks once at what was extended.

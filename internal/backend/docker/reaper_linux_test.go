@@ -15,7 +15,7 @@ import (
 
 // The reaper ends what has expired when every client is gone, touches nothing
 // of another fleet, and ends with the last lease; when somebody removes it,
-// the next create makes it again.
+// the next create or extend makes it again.
 func TestDockerReaper(t *testing.T) {
 	other := open(t)
 	_, foreign := other.create(t, short)
@@ -40,6 +40,18 @@ func TestDockerReaper(t *testing.T) {
 	b.nothingLeft(t, s.ID)
 	if _, err := b.Get(t.Context(), sdk.GetOptions{Target: sdk.Target{ID: lasting.ID, Fleet: b.fleet}}); err != nil {
 		t.Errorf("one that has not expired: %v", err)
+	}
+	if err := b.RemoveReaper(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	longer := sdk.ExtendOptions{
+		Target: sdk.Target{ID: lasting.ID, Fleet: b.fleet}, Generation: lasting.Lease.Generation, ExpiresAt: lasting.Lease.ExpiresAt.Add(time.Minute),
+	}
+	if _, err := b.Extend(t.Context(), longer); err != nil {
+		t.Errorf("extend without a reaper: %v", err)
+	}
+	if got, err := b.Get(t.Context(), sdk.GetOptions{Target: longer.Target}); err != nil || len(got.Sandbox.Guards) != 1 {
+		t.Errorf("extended without a reaper: guards %v, %v", got.Sandbox.Guards, err)
 	}
 	if got, err := other.Get(t.Context(), sdk.GetOptions{Target: foreign}); err != nil || got.Sandbox.Status != sdk.StatusExpired {
 		t.Errorf("one of another fleet: %s, %v", got.Sandbox.Status, err)

@@ -109,6 +109,7 @@ func TestALife(t *testing.T) {
 		ID: options.ID, Ref: made.Sandbox.Ref, Status: sdk.StatusReady, Identity: options.Identity, Incarnation: 1,
 		Lease:     sdk.Lease{ExpiresAt: options.ExpiresAt, MaxExpiresAt: options.MaxExpiresAt, Generation: 1, Event: options.Event},
 		CreatedAt: start, Guards: []sdk.Guard{sdk.GuardBackend}, OnExpiry: sdk.OnExpiryDestroy, Profile: options.Profile,
+		ExpirySnapshotTTL: sdk.DefaultExpirySnapshotTTL, PausedTTL: sdk.DefaultPausedTTL,
 	}
 	if diff := cmp.Diff(want, made.Sandbox); diff != "" {
 		t.Error(diff)
@@ -161,7 +162,7 @@ func TestAnotherFleetIsNotTouched(t *testing.T) {
 }
 
 func TestTheDeadline(t *testing.T) {
-	for choice, want := range map[sdk.OnExpiry]sdk.Status{sdk.OnExpiryDestroy: sdk.StatusExpired, sdk.OnExpiryPause: sdk.StatusExpired, sdk.OnExpirySnapshot: sdk.StatusExpired} {
+	for choice, want := range map[sdk.OnExpiry]sdk.Status{sdk.OnExpiryDestroy: sdk.StatusExpired, sdk.OnExpirySnapshot: sdk.StatusExpired} {
 		t.Run(string(choice), func(t *testing.T) {
 			c := newCloud(t)
 			options := creation(1)
@@ -201,6 +202,51 @@ func TestTheDeadline(t *testing.T) {
 			}
 			if _, out := c.sh(t, sdk.Target{ID: again.ID, Fleet: "ci"}, "cat /kept"); out != "kept\n" {
 				t.Errorf("restored: %q", out)
+			}
+		})
+	}
+}
+
+// A box that the vendor paused at its end has a deadline of its own, until
+// which it can be extended and resumed; the reaper ends it at that.
+func TestAPausedBoxHasADeadlineOfItsOwn(t *testing.T) {
+	for _, clock := range []sdk.EndReason{sdk.EndDeadline, sdk.EndIdle} {
+		t.Run(string(clock), func(t *testing.T) {
+			c := newCloud(t)
+			options := creation(1)
+			options.OnExpiry, options.PausedTTL, options.MaxExpiresAt = sdk.OnExpiryPause, 2*time.Hour, start.Add(10*time.Hour)
+			ends := options.ExpiresAt
+			if clock == sdk.EndIdle {
+				options.IdleTimeout = 10 * time.Minute
+				ends = start.Add(options.IdleTimeout)
+			}
+			if _, err := c.Create(t.Context(), options); err != nil {
+				t.Fatal(err)
+			}
+			target := sdk.Target{ID: options.ID, Fleet: "ci"}
+			c.clock.Advance(ends.Sub(start))
+			got, err := c.Get(t.Context(), sdk.GetOptions{Target: target})
+			s := got.Sandbox
+			if err != nil || s.Status != sdk.StatusPaused || s.EndReason != clock || s.Lease.Generation != 2 || !s.Lease.ExpiresAt.Equal(ends.Add(2*time.Hour)) {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			resumed, err := c.Resume(t.Context(), sdk.ResumeOptions{Target: target})
+			if err != nil || resumed.Sandbox.Status != sdk.StatusReady || !resumed.Sandbox.Lease.ExpiresAt.Equal(s.Lease.ExpiresAt) {
+				t.Fatalf("%+v, %v", resumed, err)
+			}
+			if _, err := c.Pause(t.Context(), sdk.PauseOptions{Target: target}); err != nil {
+				t.Fatal(err)
+			}
+			_, err = c.Claim(t.Context(), sdk.ClaimOptions{Target: target, Generation: 2, OnlyExpired: true})
+			if !errors.Is(err, sdk.ErrConflict) {
+				t.Errorf("claimed before its own deadline: %v", err)
+			}
+			c.clock.Advance(2 * time.Hour)
+			if got := c.status(t, target); got != sdk.StatusExpired {
+				t.Errorf("at its own deadline: %s", got)
+			}
+			if _, err := c.Claim(t.Context(), sdk.ClaimOptions{Target: target, Generation: 2, OnlyExpired: true}); err != nil {
+				t.Error(err)
 			}
 		})
 	}

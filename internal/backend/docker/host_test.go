@@ -99,9 +99,6 @@ func TestHostRefused(t *testing.T) {
 	if _, err := configured(t, `{"context":"nowhere"}`, map[string]string{"HOME": home}).resolveHost(); !errors.Is(err, sdk.ErrInvalid) {
 		t.Errorf("a context that is not there: %v", err)
 	}
-	if _, err := configured(t, `{"host":"ssh://ci@x"}`, nil).connect(); !errors.Is(err, sdk.ErrUnsupported) {
-		t.Errorf("ssh without a way there: %v", err)
-	}
 }
 
 // Certificates are used with tcp:// only, and a broken file is named.

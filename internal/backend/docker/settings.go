@@ -39,7 +39,7 @@ func configKeys() []sdk.ConfigKey {
 		{Name: "cert_path", Type: "string", Description: "Directory with `ca.pem`, `cert.pem` and `key.pem` for `tcp://`. Default: `DOCKER_CERT_PATH` where the host is that of `DOCKER_HOST`."},
 		{Name: "reaper", Type: "string", Description: "Who ends sandboxes at their deadline when every client is gone: `container` (default), one small container per fleet on the engine, or `external`, whoever runs `sandboxer reap`."},
 		{Name: "reaper_socket", Type: "string", Description: "Path of the engine's socket on the engine's own machine, for the reaper container. Default: the one of `host` where that is a socket, the one that was found behind `ssh://`, else `/var/run/docker.sock`."},
-		{Name: "ssh", Type: "map", Sensitive: true, Description: "How an engine behind `ssh://` is reached, as an object of SSH settings."},
+		{Name: "ssh", Type: "map", Sensitive: true, Description: "How an engine behind `ssh://` is reached. Nothing is needed where the agent or `~/.ssh` has a key that is let in, and `known_hosts` the key of the host."},
 	}
 }
 

@@ -163,7 +163,12 @@ func (c *check) creationIn(fleet string, changes ...func(p *sdk.Profile)) sdk.Cr
 // its life left. On a machine that is busy a short life can be over before it
 // has begun: it is then tried with a longer one.
 func (c *check) shortLived(opts func() sdk.CreateOptions, before ...func(s sdk.Sandbox, target sdk.Target) error) (sdk.Sandbox, sdk.Target) {
-	for life := c.kit.suite.Timing.Short; ; life *= 2 {
+	return c.living(c.kit.suite.Timing.Short, opts, before...)
+}
+
+// living is shortLived with another length of life to begin with.
+func (c *check) living(life time.Duration, opts func() sdk.CreateOptions, before ...func(s sdk.Sandbox, target sdk.Target) error) (sdk.Sandbox, sdk.Target) {
+	for most := 8 * life; ; life *= 2 {
 		opts := opts()
 		opts.ExpiresAt = c.now().UTC().Add(life)
 		enough := func() bool { return opts.ExpiresAt.Sub(c.now()) >= life/2 }
@@ -181,7 +186,7 @@ func (c *check) shortLived(opts func() sdk.CreateOptions, before ...func(s sdk.S
 				err = act(s, target)
 			}
 		}
-		if enough() || life > 8*c.kit.suite.Timing.Short {
+		if enough() || life > most {
 			c.need(err, "prepare "+opts.ID)
 			return s, target
 		}

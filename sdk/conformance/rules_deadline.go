@@ -122,13 +122,19 @@ func deadlineSnapshot(c *check) {
 		c.refused(creation(), sdk.FeatureExpirySnapshot, "on_expiry")
 		return
 	}
-	s, target := c.shortLived(creation)
-	c.failIf(s.OnExpiry != sdk.OnExpirySnapshot, "the sandbox says %q", s.OnExpiry)
-	c.waitFor(s.Lease.ExpiresAt)
-	c.failIf(!c.soon(func() bool {
-		s = c.get(c.kit.b, target)
-		return s.ExpirySnapshotID != ""
-	}), "%s after its deadline it names no snapshot; it is %s", c.kit.suite.Timing.Grace, s.Status)
+	var s sdk.Sandbox
+	var target sdk.Target
+	for life := c.kit.suite.Timing.Short; s.ExpirySnapshotID == ""; life *= 3 {
+		s, target = c.living(life, creation)
+		c.failIf(s.OnExpiry != sdk.OnExpirySnapshot, "the sandbox says %q", s.OnExpiry)
+		c.waitFor(s.Lease.ExpiresAt)
+		c.failIf(!c.soon(func() bool {
+			s = c.get(c.kit.b, target)
+			return s.ExpirySnapshotID != "" || s.ExpirySnapshotError != ""
+		}), "%s after its deadline it names no snapshot, and no reason for that; it is %s", c.kit.suite.Timing.Grace, s.Status)
+		// One that says why there is none may have had too little time.
+		c.failIf(s.ExpirySnapshotID == "" && life > 8*c.kit.suite.Timing.Short, "its snapshot could not be made: %s", s.ExpirySnapshotError)
+	}
 	snapshots := ability[sdk.Snapshotter](c, c.kit.b)
 	c.deleteLater(s.ExpirySnapshotID, target.Fleet)
 	got, err := snapshots.GetSnapshot(c.ctx, sdk.GetSnapshotOptions{SnapshotID: s.ExpirySnapshotID, Fleet: target.Fleet})

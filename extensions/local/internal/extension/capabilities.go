@@ -34,7 +34,7 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeatureExtend:                enforced("in the record, durable before it is answered"),
 		sdk.FeatureExtendCAS:             enforced("on the generation, under the record's lock"),
 		sdk.FeatureClaim:                 enforced("on the generation, under the record's lock"),
-		sdk.FeatureExpirySnapshot:        {Class: sdk.ClassBestEffort, Reason: "by the supervisor, within a time reserved before the end: 2 s and what the writable layer takes at 48 MiB/s; what is not done by the end is given up"},
+		sdk.FeatureExpirySnapshot:        {Class: sdk.ClassBestEffort, Reason: "by the supervisor, within a time reserved before the end: 5 s and what the writable layer takes at 48 MiB/s; what is not done by the end is given up"},
 		sdk.FeatureExpiryPause:           enforced("by the supervisor, which destroys it at its own deadline"),
 		sdk.FeatureIdleTimeout:           enforced("by the supervisor; it stands still while the sandbox is paused, and a resume begins it anew"),
 		sdk.FeatureIdleExec:              enforced("from the beginning of a command to its end"),

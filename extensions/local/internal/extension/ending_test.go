@@ -50,7 +50,7 @@ func snapshots(t *testing.T, e *extension.Extension) []sdk.Snapshot {
 func TestTheEndLeavesASnapshot(t *testing.T) {
 	state := stateDir(t)
 	e := backendAt(t, state, time.Now)
-	opts := ending(sdk.OnExpirySnapshot, 5*time.Second)
+	opts := ending(sdk.OnExpirySnapshot, 10*time.Second)
 	opts.ExpirySnapshotTTL = 3 * time.Hour
 	opts.Identity.Labels = map[string]string{"suite": "checkout"}
 	s := create(t, e, opts)
@@ -83,7 +83,7 @@ func TestTheEndLeavesASnapshot(t *testing.T) {
 func TestADestroyKeepsTheSnapshotOfTheEnd(t *testing.T) {
 	state := stateDir(t)
 	e := backendAt(t, state, time.Now)
-	s := create(t, e, ending(sdk.OnExpirySnapshot, 3*time.Second))
+	s := create(t, e, ending(sdk.OnExpirySnapshot, 10*time.Second))
 	gone(t, state, s.ID)
 	if _, err := e.Destroy(t.Context(), sdk.DestroyOptions{Target: target(s.ID)}); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestADestroyKeepsTheSnapshotOfTheEnd(t *testing.T) {
 func TestAForgedLastSnapshotIsNotTaken(t *testing.T) {
 	state := stateDir(t)
 	e := backendAt(t, state, time.Now)
-	s := create(t, e, ending(sdk.OnExpirySnapshot, 3*time.Second))
+	s := create(t, e, ending(sdk.OnExpirySnapshot, 10*time.Second))
 	gone(t, state, s.ID)
 	dir := filepath.Join(state, "local", "sandboxes", s.ID, "expiry")
 	manifest := filepath.Join(dir, "manifest.json")
@@ -130,7 +130,7 @@ func TestAForgedLastSnapshotIsNotTaken(t *testing.T) {
 func TestAnExtendCallsTheLastSnapshotOff(t *testing.T) {
 	state := stateDir(t)
 	e := backendAt(t, state, time.Now)
-	s := create(t, e, ending(sdk.OnExpirySnapshot, 6*time.Second))
+	s := create(t, e, ending(sdk.OnExpirySnapshot, 12*time.Second))
 	run(t, e, s.ID, "sh", "-c", "(while :; do echo x >> /srv/ticks; sleep 0.05; done) >/dev/null 2>&1 &")
 	still := until(t, e, s.ID, sdk.StatusPaused)
 	if still.EndReason != sdk.EndDeadline || !strings.Contains(still.Reason, "last snapshot") {
@@ -368,7 +368,7 @@ func TestAnIdleSandboxLeavesASnapshot(t *testing.T) {
 	state := stateDir(t)
 	e := backendAt(t, state, time.Now)
 	opts := ending(sdk.OnExpirySnapshot, 10*time.Minute)
-	opts.IdleTimeout = 4 * time.Second
+	opts.IdleTimeout = 8 * time.Second
 	s := create(t, e, opts)
 	gone(t, state, s.ID)
 	dead := until(t, e, s.ID, sdk.StatusExpired)

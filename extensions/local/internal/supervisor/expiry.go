@@ -40,7 +40,7 @@ const (
 
 	// What is reserved for it: a fixed part, and the size of the writable
 	// layer at a rate that a slow disk has.
-	expiryFixed = 2 * time.Second
+	expiryFixed = 5 * time.Second
 	expiryRate  = 48 << 20 // bytes per second
 
 	maxExpiryError = 500

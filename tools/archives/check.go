@@ -18,8 +18,8 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/tools/internal/repo"
 )
 
-// maxProvider is the promised size of the provider's binary.
-const maxProvider = 30_000_000
+// maxProvider is the promised size of the provider's binary, 30 MiB.
+const maxProvider = 30 << 20
 
 // checkRelease looks at what was made with a registry's eyes.
 func checkRelease(ctx context.Context, p *packer, names []string) error {

@@ -96,18 +96,27 @@ func attributesIn(from io.Reader) error {
 		} else if err != nil {
 			return err
 		}
-		file := path.Join("/", string(a.Path))
-		for name, value := range a.Extended {
-			if err := unix.Lsetxattr(file, name, value, 0); err != nil {
-				return fmt.Errorf("attribute %.80q of %.200q: %w", name, file, err)
-			}
-		}
-		if a.Modified.IsZero() {
-			continue
-		}
-		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(a.Modified.UnixNano())}
-		if err := unix.UtimesNanoAt(unix.AT_FDCWD, file, times, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return fmt.Errorf("time of %.200q: %w", file, err)
+		// What lies under a mount of this sandbox's own is not to be seen, and
+		// the mount is read-only.
+		if err := writeAttributes(a); err != nil && !errors.Is(err, unix.EROFS) {
+			return err
 		}
 	}
+}
+
+func writeAttributes(a Attributes) error {
+	file := path.Join("/", string(a.Path))
+	for name, value := range a.Extended {
+		if err := unix.Lsetxattr(file, name, value, 0); err != nil {
+			return fmt.Errorf("attribute %.80q of %.200q: %w", name, file, err)
+		}
+	}
+	if a.Modified.IsZero() {
+		return nil
+	}
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(a.Modified.UnixNano())}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, file, times, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("time of %.200q: %w", file, err)
+	}
+	return nil
 }

@@ -76,7 +76,9 @@ func inNamespace(namespace *os.File, do func() error) error {
 		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		var err error
 		if namespace == nil {
-			err = os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_NEWNET))
+			if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				err = fmt.Errorf("make a network namespace (see /proc/sys/user/max_net_namespaces): %w", err)
+			}
 		} else {
 			err = os.NewSyscallError("setns", unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET))
 		}

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -95,10 +96,11 @@ type blow struct {
 	hold  time.Duration // how long the program is held at the point after the strike
 	group bool          // a signal goes to Terraform's whole process group
 
-	mu    sync.Mutex
-	fell  time.Time
-	final bool // the runner's SIGKILL was sent
-	steps sync.WaitGroup
+	mu     sync.Mutex
+	fell   time.Time
+	final  bool // the runner's SIGKILL was sent
+	forced bool // it left without its state
+	steps  sync.WaitGroup
 }
 
 // newBlow decides the rest of a case.
@@ -171,5 +173,14 @@ func (b *blow) run(pid, group int, ended <-chan struct{}) {
 func (b *blow) interrupted() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Contains([]string{interrupt, terminate, runner}, b.kind) && !b.final
+	return slices.Contains([]string{interrupt, terminate, runner}, b.kind) && !b.final && !b.forced
+}
+
+// hear takes note of what Terraform said. Told to end for the second time it
+// leaves at once and without its state, which it says; the ledger then has to
+// know.
+func (b *blow) hear(said string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forced = strings.Contains(said, "Two interrupts received")
 }

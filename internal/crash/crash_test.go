@@ -255,6 +255,7 @@ func (s *suite) run(t *testing.T, l *lane, p plan) {
 	took := time.Since(b.fell)
 	close(ended)
 	b.steps.Wait()
+	b.hear(said.String())
 	_, struck := l.stage.clear()
 	defer func() {
 		if t.Failed() {

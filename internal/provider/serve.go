@@ -29,6 +29,9 @@ const (
 	graceAfterParent = 10 * time.Second
 	// gcPercent is how much the heap may grow between two collections.
 	gcPercent = 400
+	// graceForAnswers is how long Terraform, told to end as the plugin was, may
+	// take to let go of it.
+	graceForAnswers = 10 * time.Second
 	// parentEvery is the pause between two looks at the parent process.
 	parentEvery = 500 * time.Millisecond
 )
@@ -57,12 +60,14 @@ func Serve(ctx context.Context, opts Options, debug bool) error {
 		defer cancel()
 		// Nobody is left to be told of an error.
 		_ = served.Close(cleaning)
-		os.Exit(1)
 	}
 	if !debug {
 		watching, stop := context.WithCancel(ctx)
 		defer stop()
-		go orphaned(watching, leave)
+		go orphaned(watching, func() {
+			leave()
+			os.Exit(1)
+		})
 		// A runner that gives up sends SIGTERM to the whole process group.
 		// Terraform then cancels its calls; they roll back before the end.
 		terminated := make(chan os.Signal, 1)
@@ -73,6 +78,13 @@ func Serve(ctx context.Context, opts Options, debug bool) error {
 			case <-watching.Done():
 			case <-terminated:
 				leave()
+				// The calls have ended and their answers are on the way: what
+				// they made is lost when Terraform does not get them.
+				select {
+				case <-watching.Done():
+				case <-time.After(graceForAnswers):
+					os.Exit(1)
+				}
 			}
 		}()
 	}

@@ -278,7 +278,7 @@ func validateLimits(found *problems, l *sdk.Limits) {
 		if size == "" {
 			continue
 		}
-		if _, err := ParseSize(size); err != nil {
+		if _, err := sdk.ParseSize(size); err != nil {
 			found.add(at, "%s", err)
 		}
 	}

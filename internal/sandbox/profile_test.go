@@ -259,12 +259,12 @@ func TestAttributionFromCI(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	for text, want := range map[string]int64{"512MiB": 512 << 20, "2GB": 2e9, "1.5GiB": 3 << 29, "4096B": 4096, "1 KiB": 1024} {
-		if got, err := ParseSize(text); err != nil || got != want {
+		if got, err := sdk.ParseSize(text); err != nil || got != want {
 			t.Errorf("%q: %d %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "512", "MiB", "-1GB", "0B", "1e30GB", "NaNMB", "1XB", "infGB"} {
-		if got, err := ParseSize(text); err == nil {
+		if got, err := sdk.ParseSize(text); err == nil {
 			t.Errorf("%q: %d", text, got)
 		}
 	}
@@ -293,7 +293,7 @@ func FuzzUnits(f *testing.F) {
 		if err == nil && d <= 0 || err != nil && len(err.Error()) > 400 {
 			t.Errorf("%q: %s, %v", text, d, err)
 		}
-		size, err := ParseSize(text)
+		size, err := sdk.ParseSize(text)
 		if err == nil && size <= 0 || err != nil && len(err.Error()) > 400 {
 			t.Errorf("%q: %d, %v", text, size, err)
 		}

@@ -8,10 +8,8 @@ package docker
 // links out of the directory that a copy is for.
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/docker/guestwire"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/copytar"
 )
 
 // CopyIn implements [sdk.Copier].
@@ -55,7 +54,12 @@ func (e *Extension) CopyOut(ctx context.Context, opts sdk.CopyOutOptions) (sdk.C
 	}
 	done := make(chan checked, 1)
 	go func() {
-		n, err := checkedTar(opts.Archive, read, path.Base(path.Clean(opts.Path)))
+		n, err := copytar.Check(opts.Archive, read, opts.Path)
+		if err == nil {
+			// What follows the end marker is padding; the sender waits for it
+			// to be read.
+			_, _ = io.Copy(io.Discard, read)
+		}
 		read.CloseWithError(err)
 		done <- checked{n, err}
 	}()
@@ -66,41 +70,6 @@ func (e *Extension) CopyOut(ctx context.Context, opts sdk.CopyOutOptions) (sdk.C
 		err = result.err
 	}
 	return sdk.CopyOutResult{Bytes: result.bytes}, err
-}
-
-// checkedTar copies an archive, entry by entry.
-func checkedTar(to io.Writer, from io.Reader, base string) (int64, error) {
-	in, out := tar.NewReader(from), tar.NewWriter(to)
-	var total int64
-	for {
-		header, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			// What follows the end marker is padding; the sender waits for it
-			// to be read.
-			_, _ = io.Copy(io.Discard, from)
-			return total, out.Close()
-		}
-		if err != nil {
-			return total, fmt.Errorf("the sandbox sent no archive: %w", err)
-		}
-		name := path.Clean(strings.TrimSuffix(header.Name, "/"))
-		if name != base && !strings.HasPrefix(name, base+"/") && base != "/" || path.IsAbs(name) && base != "/" || strings.HasPrefix(name, "..") {
-			return total, fmt.Errorf("the sandbox sent %q, outside of %q", clip(header.Name), base)
-		}
-		switch header.Typeflag {
-		case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink:
-		default:
-			return total, fmt.Errorf("the sandbox sent %q of type %q", clip(header.Name), header.Typeflag)
-		}
-		if err := out.WriteHeader(header); err != nil {
-			return total, err
-		}
-		n, err := io.Copy(out, in)
-		total += n
-		if err != nil {
-			return total, err
-		}
-	}
 }
 
 // helper runs one of our helpers in the sandbox, as its root.

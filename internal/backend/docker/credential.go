@@ -82,7 +82,7 @@ func (c dockerConfig) credentials(ctx context.Context, server string) (registry.
 // askHelper asks a credential helper of Docker's command line. What it says
 // is never part of an error.
 func askHelper(ctx context.Context, name, server string) (registry.AuthConfig, error) {
-	if !isName(name, 64) {
+	if !sdk.IsName(name, 64) {
 		return registry.AuthConfig{}, sdk.Invalid("image", "%q is not the name of a credential helper", clip(name))
 	}
 	ctx, cancel := context.WithTimeout(ctx, helperDeadline)

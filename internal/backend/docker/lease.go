@@ -71,9 +71,6 @@ func (o *object) lease(now time.Time) (present sdk.Lease, recorded bool, note st
 
 // Extend implements [sdk.Extension].
 func (e *Extension) Extend(ctx context.Context, opts sdk.ExtendOptions) (sdk.ExtendResult, error) {
-	if err := e.beforeExtend(ctx, opts.Target); err != nil {
-		return sdk.ExtendResult{}, err
-	}
 	lease, err := e.changeLease(ctx, opts.Target, opts.Event, func(o *object, s sdk.Sandbox, present sdk.Lease, now time.Time) (sdk.Lease, error) {
 		lease, err := sdk.ExtendLease(present, now, opts.Generation, opts.ExpiresAt, opts.Event)
 		if err != nil {
@@ -83,7 +80,13 @@ func (e *Extension) Extend(ctx context.Context, opts sdk.ExtendOptions) (sdk.Ext
 		if s.Status == sdk.StatusLost {
 			return present, sdk.Expired(present, "sandbox %s is lost: %s", clip(o.id), s.Reason)
 		}
-		return lease, nil
+		// Somebody has to keep the later deadline: what nobody would end does
+		// not get more life.
+		eng, err := e.connect()
+		if err == nil {
+			err = e.guard(ctx, eng, o.identity.Fleet)
+		}
+		return lease, err
 	})
 	if err == nil {
 		// It may have gone meanwhile, with a record left behind.
@@ -106,18 +109,6 @@ func (e *Extension) Claim(ctx context.Context, opts sdk.ClaimOptions) (sdk.Claim
 		return sdk.ClaimLease(present, now, opts.Generation, opts.Holder, opts.OnlyExpired, opts.Event)
 	})
 	return sdk.ClaimResult{Lease: lease}, err
-}
-
-// beforeExtend sees to it that somebody keeps the later deadline. A guard that
-// can't be had refuses the extension: what nobody would end does not get more
-// life.
-func (e *Extension) beforeExtend(ctx context.Context, target sdk.Target) error {
-	eng, _, o, _, err := e.find(ctx, target)
-	if err != nil || o.main == nil {
-		// What is wrong with it is the rule's to say.
-		return nil //nolint:nilerr // likewise
-	}
-	return e.guard(ctx, eng, o.identity.Fleet)
 }
 
 // afterExtend looks once at what was extended.

@@ -39,7 +39,7 @@ func snapshotTag(id string) string { return snapshotRepository + ":" + id }
 
 // Snapshot implements [sdk.Snapshotter].
 func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk.SnapshotResult, error) {
-	if !isID(opts.SnapshotID, "snp-") {
+	if !sdk.IsSnapshotID(opts.SnapshotID) {
 		return sdk.SnapshotResult{}, sdk.Invalid("snapshot_id", "%q is not a snapshot id", clip(opts.SnapshotID))
 	}
 	if opts.Kind != sdk.SnapshotFilesystem {

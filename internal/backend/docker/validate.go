@@ -37,17 +37,8 @@ func egress(p sdk.Profile) string {
 // validate refuses what needs no engine to be refused.
 func validate(opts sdk.CreateOptions, now time.Time) error {
 	p := opts.Profile
-	if !isID(opts.ID, "sbx-") {
-		return sdk.Invalid("id", "%q is not a sandbox id", clip(opts.ID))
-	}
-	if opts.Identity.Fleet == "" {
-		return sdk.Invalid("fleet", "no fleet is named")
-	}
-	if opts.ExpiresAt.IsZero() {
-		return sdk.Invalid("ttl", "there is no sandbox without a deadline")
-	}
-	if !opts.ExpiresAt.After(now) {
-		return sdk.Invalid("ttl", "the deadline %s has passed", opts.ExpiresAt.UTC().Format(time.RFC3339))
+	if err := opts.Check(now); err != nil {
+		return err
 	}
 	switch {
 	case p.Build != nil:
@@ -94,7 +85,7 @@ func validateNetwork(p sdk.Profile) error {
 		return sdk.Invalid("publish", "%q is neither loopback nor host", clip(p.Publish))
 	}
 	for name, port := range p.Ports {
-		if !isName(name, 64) {
+		if !sdk.IsName(name, 64) {
 			return sdk.Invalid("ports", "%q is not a port's name", clip(name))
 		}
 		if port < 1 || port > 65535 {
@@ -126,7 +117,7 @@ func validateContent(opts sdk.CreateOptions) error {
 	}
 	size := 0
 	for name, value := range opts.Secrets {
-		if !isName(name, 128) {
+		if !sdk.IsName(name, 128) {
 			return sdk.Invalid("secrets", "%q is not a secret's name: letters, digits, _ . and - make one", clip(name))
 		}
 		if len(name)+len(value) > guestwire.MaxSecret-1 {
@@ -194,7 +185,7 @@ func limitsOf(p sdk.Profile, here sdk.Capabilities) (l limits, err error) {
 	}
 	if p.Limits.Memory != "" {
 		asked[sdk.FeatureMemoryLimit] = "limits.memory"
-		if l.memory, err = parseSize(p.Limits.Memory); err != nil {
+		if l.memory, err = sdk.ParseSize(p.Limits.Memory); err != nil {
 			return l, sdk.Invalid("limits.memory", "%v", err)
 		}
 		if l.memory < minMemory {
@@ -209,7 +200,7 @@ func limitsOf(p sdk.Profile, here sdk.Capabilities) (l limits, err error) {
 	}
 	if p.Limits.Disk != "" {
 		asked[sdk.FeatureDiskLimit] = "limits.disk"
-		bytes, err := parseSize(p.Limits.Disk)
+		bytes, err := sdk.ParseSize(p.Limits.Disk)
 		if err != nil {
 			return l, sdk.Invalid("limits.disk", "%v", err)
 		}
@@ -226,45 +217,4 @@ func limitsOf(p sdk.Profile, here sdk.Capabilities) (l limits, err error) {
 		}
 	}
 	return l, nil
-}
-
-// parseSize reads a size with a unit: binary with an i, decimal without.
-func parseSize(s string) (int64, error) {
-	for _, unit := range []struct {
-		suffix string
-		factor float64
-	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}} {
-		number, ok := strings.CutSuffix(s, unit.suffix)
-		if !ok {
-			continue
-		}
-		value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		bytes := value * unit.factor
-		if err != nil || math.IsNaN(bytes) || bytes < 1 || bytes > math.MaxInt64/2 {
-			break
-		}
-		return int64(bytes), nil
-	}
-	return 0, fmt.Errorf("%q is not a size (want a number and a unit, for example \"512MiB\")", clip(s))
-}
-
-func isID(s, prefix string) bool {
-	rest, ok := strings.CutPrefix(s, prefix)
-	return ok && len(rest) == 20 && strings.Trim(rest, "0123456789abcdefghijklmnopqrstuvwxyz") == ""
-}
-
-// isName reports whether s is a word of letters, digits, _ . and - that
-// begins with none of the last two.
-func isName(s string, most int) bool {
-	if s == "" || len(s) > most || s[0] == '.' || s[0] == '-' {
-		return false
-	}
-	for _, r := range s {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '.', r == '-':
-		default:
-			return false
-		}
-	}
-	return true
 }

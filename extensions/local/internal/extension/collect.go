@@ -24,6 +24,7 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/snapshot"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 const (
@@ -141,7 +142,7 @@ func (s store) inUse() (needed, error) {
 		return n, err
 	}
 	for _, entry := range sandboxes {
-		if !isSandboxID(entry.Name()) {
+		if !sdk.IsSandboxID(entry.Name()) {
 			continue // its maker holds what it needs
 		}
 		r, err := record.Read(s.sandbox(entry.Name()), entry.Name())
@@ -158,7 +159,7 @@ func (s store) inUse() (needed, error) {
 		return n, err
 	}
 	for _, entry := range snapshots {
-		if !isSnapshotID(entry.Name()) {
+		if !sdk.IsSnapshotID(entry.Name()) {
 			continue
 		}
 		m, err := snapshot.Read(s.snapshot(entry.Name()))

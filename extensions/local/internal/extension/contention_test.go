@@ -7,7 +7,6 @@ package extension_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/extension"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/conformance/conformancetest"
 )
 
 // size is how much of a test is run: all of it with SANDBOXER_TEST_FULL.
@@ -61,79 +61,17 @@ func leased(t *testing.T, state string, deadline time.Time) (id string, end func
 // each generation exactly one changes it, the deadline only grows, after the
 // claim nothing does, and whoever loses is given the present lease.
 func TestAHundredExtendersAndAReaper(t *testing.T) {
-	const extenders = 100
 	state := stateDir(t)
 	e := backendAt(t, state, time.Now)
 	random := rand.New(rand.NewPCG(1, 0))
 	for round := range size(1000, 25) {
 		deadline := time.Now().Add(time.Hour).UTC().Round(0)
 		id, end := leased(t, state, deadline)
-		r := race{winners: map[int64]sdk.Lease{}}
-		var all sync.WaitGroup
-		for i := range extenders {
-			asked := 1 + random.Int64N(3) // of a lease that is there, or will be
-			all.Go(func() {
-				until := deadline.Add(time.Duration(asked)*time.Minute + time.Duration(i)*time.Millisecond)
-				granted, err := e.Extend(t.Context(), sdk.ExtendOptions{Target: target(id), Generation: asked, ExpiresAt: until})
-				r.judge(fmt.Sprintf("extender %d", i), asked, granted.Lease, err)
-			})
-		}
-		asked := 1 + random.Int64N(3)
-		all.Go(func() {
-			granted, err := e.Claim(t.Context(), sdk.ClaimOptions{Target: target(id), Generation: asked, Holder: "reaper"})
-			r.judge("the reaper", asked, granted.Lease, err)
-		})
-		all.Wait()
-		r.check(sdk.Lease{Generation: 1, ExpiresAt: deadline})
-		got, err := e.Get(t.Context(), sdk.GetOptions{Target: target(id)})
-		if err != nil || got.Sandbox.Lease.Generation != int64(1+len(r.winners)) {
-			r.faults = append(r.faults, fmt.Sprintf("after %d winners the lease is %+v, %v", len(r.winners), got.Sandbox.Lease, err))
-		}
+		faults := conformancetest.Contend(t.Context(), e, target(id), deadline, random)
 		end()
-		if len(r.faults) > 0 {
-			t.Fatalf("round %d: %q", round, r.faults)
+		if len(faults) > 0 {
+			t.Fatalf("round %d: %q", round, faults)
 		}
-	}
-}
-
-// race is what became of those who wanted a lease at the same time.
-type race struct {
-	mu      sync.Mutex
-	winners map[int64]sdk.Lease // by the generation that they made
-	faults  []string
-}
-
-func (r *race) judge(who string, asked int64, granted sdk.Lease, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var told *sdk.Error
-	switch {
-	case err == nil:
-		if other, twice := r.winners[granted.Generation]; twice {
-			r.faults = append(r.faults, fmt.Sprintf("%s and another (%+v) both made generation %d", who, other, granted.Generation))
-		}
-		r.winners[granted.Generation] = granted
-	case !errors.As(err, &told) || told.Lease == nil:
-		r.faults = append(r.faults, fmt.Sprintf("%s lost and was not given the lease: %v", who, err))
-	case errors.Is(err, sdk.ErrConflict) && told.Lease.Generation != asked, errors.Is(err, sdk.ErrExpired) && told.Lease.Claimed:
-	default:
-		r.faults = append(r.faults, fmt.Sprintf("%s of generation %d lost: %v, with the lease %+v", who, asked, err, *told.Lease))
-	}
-}
-
-// check goes through the generations in their order.
-func (r *race) check(last sdk.Lease) {
-	for generation := int64(2); generation < int64(2+len(r.winners)); generation++ {
-		won, ok := r.winners[generation]
-		switch {
-		case !ok:
-			r.faults = append(r.faults, fmt.Sprintf("nobody made generation %d of %d", generation, len(r.winners)+1))
-		case last.Claimed:
-			r.faults = append(r.faults, "the lease was changed after the claim")
-		case won.ExpiresAt.Before(last.ExpiresAt) || !won.Claimed && !won.ExpiresAt.After(last.ExpiresAt):
-			r.faults = append(r.faults, fmt.Sprintf("the deadline went from %s to %s", last.ExpiresAt, won.ExpiresAt))
-		}
-		last = won
 	}
 }
 

@@ -10,20 +10,18 @@ package extension
 // of the sandbox is ever resolved on the host.
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/supervisor"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/copytar"
 )
 
 // CopyIn implements [sdk.Copier].
@@ -59,11 +57,7 @@ func (e *Extension) CopyOut(ctx context.Context, opts sdk.CopyOutOptions) (sdk.C
 	}
 	done := make(chan checked, 1)
 	go func() {
-		base := path.Base(path.Clean(opts.Path))
-		if base == "/" {
-			base = "." // the root has no name
-		}
-		n, err := checkedTar(opts.Archive, read, base)
+		n, err := copytar.Check(opts.Archive, read, opts.Path)
 		read.CloseWithError(err)
 		done <- checked{n, err}
 	}()
@@ -74,38 +68,6 @@ func (e *Extension) CopyOut(ctx context.Context, opts sdk.CopyOutOptions) (sdk.C
 		err = result.err
 	}
 	return sdk.CopyOutResult{Bytes: result.bytes}, err
-}
-
-// checkedTar copies an archive, entry by entry.
-func checkedTar(to io.Writer, from io.Reader, base string) (int64, error) {
-	in, out := tar.NewReader(from), tar.NewWriter(to)
-	var total int64
-	for {
-		header, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			return total, out.Close()
-		}
-		if err != nil {
-			return total, fmt.Errorf("the sandbox sent no archive: %w", err)
-		}
-		name := path.Clean(strings.TrimSuffix(header.Name, "/"))
-		if !filepath.IsLocal(name) || base != "." && name != base && !strings.HasPrefix(name, base+"/") {
-			return total, fmt.Errorf("the sandbox sent %q, outside of %q", clip(header.Name), base)
-		}
-		switch header.Typeflag {
-		case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink:
-		default:
-			return total, fmt.Errorf("the sandbox sent %q of type %q", clip(header.Name), header.Typeflag)
-		}
-		if err := out.WriteHeader(header); err != nil {
-			return total, err
-		}
-		n, err := io.Copy(out, in)
-		total += n
-		if err != nil {
-			return total, err
-		}
-	}
 }
 
 // helper runs one of our helpers in the sandbox.

@@ -150,7 +150,7 @@ func (s store) harvestAll() {
 		return
 	}
 	for _, entry := range entries {
-		if !isSandboxID(entry.Name()) {
+		if !sdk.IsSandboxID(entry.Name()) {
 			continue
 		}
 		dir := s.sandbox(entry.Name())

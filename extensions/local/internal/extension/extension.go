@@ -109,7 +109,7 @@ func (e *Extension) Configure(_ context.Context, opts sdk.ConfigureOptions) (sdk
 			continue
 		}
 		var err error
-		if *size, err = parseSize(*fields[key]); err != nil {
+		if *size, err = sdk.ParseSize(*fields[key]); err != nil {
 			return sdk.ConfigureResult{}, sdk.Invalid(key, "%v", err)
 		}
 	}
@@ -144,34 +144,6 @@ func stateDir(configured string) (string, error) {
 		return "", sdk.Invalid("state_dir", "%q is not an absolute path", clip(dir))
 	}
 	return filepath.Clean(dir), nil
-}
-
-// The patterns are functions, not regular expressions: this binary starts
-// itself half a dozen times for each sandbox, and compiling them each time was
-// a sixth of a start.
-
-func isSandboxID(s string) bool  { return isID(s, "sbx-") }
-func isSnapshotID(s string) bool { return isID(s, "snp-") }
-
-func isID(s, prefix string) bool {
-	rest, ok := strings.CutPrefix(s, prefix)
-	return ok && len(rest) == 20 && strings.Trim(rest, "0123456789abcdefghijklmnopqrstuvwxyz") == ""
-}
-
-// isName reports whether s is a word of letters, digits, _ . and - that
-// begins with none of the last two.
-func isName(s string, most int) bool {
-	if s == "" || len(s) > most || s[0] == '.' || s[0] == '-' {
-		return false
-	}
-	for _, r := range s {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '.', r == '-':
-		default:
-			return false
-		}
-	}
-	return true
 }
 
 // fleetOf returns the fleet that a call is for.

@@ -50,7 +50,7 @@ func (e *Extension) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListRes
 		if err := ctx.Err(); err != nil {
 			return sdk.ListResult{}, err
 		}
-		if !isSandboxID(entry.Name()) {
+		if !sdk.IsSandboxID(entry.Name()) {
 			e.store.sweep("sandboxes", entry.Name(), record.SupervisorLock)
 			continue
 		}

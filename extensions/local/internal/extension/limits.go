@@ -38,14 +38,14 @@ func (p *plan) limits(opts sdk.CreateOptions) error {
 		p.wall = wall
 	}
 	if l.Disk != "" {
-		size, err := parseSize(l.Disk)
+		size, err := sdk.ParseSize(l.Disk)
 		if err != nil {
 			return sdk.Invalid("limits.disk", "%v", err)
 		}
 		p.config.Disk = size
 	}
 	if l.Memory != "" {
-		size, err := parseSize(l.Memory)
+		size, err := sdk.ParseSize(l.Memory)
 		if err != nil {
 			return sdk.Invalid("limits.memory", "%v", err)
 		}
@@ -137,7 +137,7 @@ func exceeded(r record.Record) string {
 	}
 	switch out.Controller {
 	case cgroup.Memory:
-		limit, _ := parseSize(l.Memory)
+		limit, _ := sdk.ParseSize(l.Memory)
 		return supervisor.MemoryExceeded(limit, out.Peak)
 	default:
 		return supervisor.PidsExceeded(l.Pids, 0)

@@ -81,17 +81,8 @@ func egressOf(p sdk.Profile) string {
 // validateCreate refuses what this backend can't do, on the attribute.
 func (e *Extension) validateCreate(opts sdk.CreateOptions) error {
 	p := opts.Profile
-	if !isSandboxID(opts.ID) {
-		return sdk.Invalid("id", "%q is not a sandbox id", clip(opts.ID))
-	}
-	if opts.Identity.Fleet == "" {
-		return sdk.Invalid("fleet", "no fleet is named")
-	}
-	if opts.ExpiresAt.IsZero() {
-		return sdk.Invalid("ttl", "there is no sandbox without a deadline")
-	}
-	if !opts.ExpiresAt.After(e.now()) {
-		return sdk.Invalid("ttl", "the deadline %s has passed", opts.ExpiresAt.UTC().Format(time.RFC3339))
+	if err := opts.Check(e.now()); err != nil {
+		return err
 	}
 	switch {
 	case p.Build != nil:
@@ -124,7 +115,7 @@ func (e *Extension) validateCreate(opts sdk.CreateOptions) error {
 		return sdk.Invalid("publish", "%q is neither loopback nor host", clip(p.Publish))
 	}
 	for name, port := range p.Ports {
-		if !isName(name, 64) {
+		if !sdk.IsName(name, 64) {
 			return sdk.Invalid("ports", "%q is not a port's name", clip(name))
 		}
 		if port < 1 || port > 65535 {
@@ -152,7 +143,7 @@ func validateContent(opts sdk.CreateOptions) error {
 	}
 	size := 0
 	for name, value := range opts.Secrets {
-		if !isName(name, 128) {
+		if !sdk.IsName(name, 128) {
 			return sdk.Invalid("secrets", "%q is not a secret's name: letters, digits, _ . and - make one", clip(name))
 		}
 		size += len(value)

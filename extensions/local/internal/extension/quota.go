@@ -94,7 +94,7 @@ func (e *Extension) taken(ctx context.Context) (t taken, err error) {
 	for _, entry := range entries {
 		dir := e.store.path("sandboxes", entry.Name())
 		t.sandboxes += onDisk(dir)
-		if isSandboxID(entry.Name()) {
+		if sdk.IsSandboxID(entry.Name()) {
 			t.sandboxes += writable(ctx, dir, entry.Name())
 		}
 	}
@@ -110,7 +110,7 @@ func writable(ctx context.Context, dir, id string) int64 {
 	}
 	r, err := record.Read(dir, id)
 	if err == nil && r.Profile.Limits != nil {
-		if size, err := parseSize(r.Profile.Limits.Disk); err == nil {
+		if size, err := sdk.ParseSize(r.Profile.Limits.Disk); err == nil {
 			return size
 		}
 	}

@@ -35,7 +35,7 @@ const (
 
 // Snapshot implements [sdk.Snapshotter]. The source goes on.
 func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk.SnapshotResult, error) {
-	if !isSnapshotID(opts.SnapshotID) {
+	if !sdk.IsSnapshotID(opts.SnapshotID) {
 		return sdk.SnapshotResult{}, sdk.Invalid("snapshot_id", "%q is not a snapshot id", clip(opts.SnapshotID))
 	}
 	if opts.Kind != sdk.SnapshotFilesystem && opts.Kind != sdk.SnapshotMemory {
@@ -215,7 +215,7 @@ func (e *Extension) ListSnapshots(ctx context.Context, opts sdk.ListSnapshotsOpt
 		if err := ctx.Err(); err != nil {
 			return sdk.ListSnapshotsResult{}, err
 		}
-		if !isSnapshotID(entry.Name()) {
+		if !sdk.IsSnapshotID(entry.Name()) {
 			e.store.sweep("snapshots", entry.Name(), record.WriterLock)
 			continue
 		}
@@ -303,7 +303,7 @@ func (e *Extension) readSnapshot(id, fleet string) (snapshot.Manifest, string, e
 	if err != nil {
 		return snapshot.Manifest{}, "", err
 	}
-	if !isSnapshotID(id) {
+	if !sdk.IsSnapshotID(id) {
 		return snapshot.Manifest{}, "", sdk.Invalid("snapshot_id", "%q is not a snapshot id", clip(id))
 	}
 	dir := e.store.snapshot(id)

@@ -173,7 +173,7 @@ func (e *Extension) read(target sdk.Target) (record.Record, string, error) {
 	if err != nil {
 		return record.Record{}, "", err
 	}
-	if !isSandboxID(target.ID) {
+	if !sdk.IsSandboxID(target.ID) {
 		return record.Record{}, "", sdk.Invalid("id", "%q is not a sandbox id", clip(target.ID))
 	}
 	if e.store.root == "" {

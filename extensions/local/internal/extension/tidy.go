@@ -21,6 +21,7 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/cgroup"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/record"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/failpoint"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 const (
@@ -133,7 +134,7 @@ func (e *Extension) tidy(ctx context.Context) {
 			continue
 		}
 		for _, entry := range entries {
-			if parent == "sandboxes" && isSandboxID(entry.Name()) {
+			if parent == "sandboxes" && sdk.IsSandboxID(entry.Name()) {
 				dir := s.sandbox(entry.Name())
 				if r, err := record.Read(dir, entry.Name()); err == nil {
 					e.settle(ctx, r, dir)

@@ -17,6 +17,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/copytar"
 )
 
 // Argv0 sends a start of this binary here.
@@ -56,9 +58,13 @@ func run(args []string) error {
 	case "place":
 		return place(os.Stdin)
 	case "tar-in":
-		return tarIn(os.Stdin, arg, os.Stdout)
+		n, err := copytar.Unpack(arg, os.Stdin)
+		if err == nil {
+			_, err = fmt.Fprintln(os.Stdout, n)
+		}
+		return err
 	case "tar-out":
-		return tarOut(os.Stdout, arg)
+		return copytar.Pack(os.Stdout, arg)
 	case "attributes-out":
 		return attributesOut(os.Stdin, os.Stdout)
 	case "attributes-in":

@@ -12,10 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/docker/guestwire"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/copytar"
 )
 
 func main() {
@@ -31,9 +33,9 @@ func main() {
 	case guestwire.VerbKill:
 		err = kill(args)
 	case guestwire.VerbTarIn:
-		err = withOne(args, func(dir string) error { return tarIn(os.Stdin, dir, os.Stdout) })
+		err = withOne(args, unpack)
 	case guestwire.VerbTarOut:
-		err = withOne(args, func(name string) error { return tarOut(os.Stdout, name) })
+		err = withOne(args, func(name string) error { return copytar.Pack(os.Stdout, name) })
 	case guestwire.VerbForward:
 		err = forward(args)
 	default:
@@ -42,6 +44,15 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
+}
+
+// unpack says how many bytes it wrote.
+func unpack(dir string) error {
+	n, err := copytar.Unpack(dir, os.Stdin)
+	if err == nil {
+		_, err = os.Stdout.WriteString(strconv.FormatInt(n, 10) + "\n")
+	}
+	return err
 }
 
 func withOne(args []string, run func(string) error) error {

@@ -1,12 +1,9 @@
 // Copyright (c) The sandboxer authors
 // SPDX-License-Identifier: MPL-2.0
 
-package main
+//go:build linux
 
-// Copy in and out. The archive that comes in is hostile as far as the host
-// is concerned, but it is unpacked here, where it can harm only the sandbox
-// that it was sent to. Names are still checked, so that a mistake is an error
-// and not a file in a surprising place.
+package copytar
 
 import (
 	"archive/tar"
@@ -23,17 +20,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tarIn unpacks a tar stream into a directory and writes the number of bytes.
-func tarIn(from io.Reader, dir string, report io.Writer) error {
+// Unpack unpacks a tar stream below a directory, which it makes where it is
+// missing, and returns how many bytes of content it wrote. It runs inside of the
+// sandbox. Names that leave the directory are an error, links are never
+// followed out of it, and devices, pipes and sockets are refused.
+func Unpack(dir string, from io.Reader) (int64, error) {
 	if !path.IsAbs(dir) {
-		return fmt.Errorf("%q is not an absolute path", dir)
+		return 0, fmt.Errorf("%q is not an absolute path", dir)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return 0, err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer root.Close()
 	var total int64
@@ -49,7 +49,7 @@ func tarIn(from io.Reader, dir string, report io.Writer) error {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("archive: %w", err)
+			return total, fmt.Errorf("archive: %w", err)
 		}
 		name := strings.TrimSuffix(header.Name, "/")
 		if name == "." || name == "" {
@@ -57,11 +57,11 @@ func tarIn(from io.Reader, dir string, report io.Writer) error {
 		}
 		name = strings.TrimPrefix(name, "./")
 		if !filepath.IsLocal(name) {
-			return fmt.Errorf("archive: %q leaves the directory", header.Name)
+			return total, fmt.Errorf("archive: %q leaves the directory", header.Name)
 		}
 		n, err := unpackOne(root, name, header, archive)
 		if err != nil {
-			return fmt.Errorf("archive: %q: %w", header.Name, err)
+			return total, fmt.Errorf("archive: %q: %w", header.Name, err)
 		}
 		total += n
 		if header.Typeflag == tar.TypeDir {
@@ -71,8 +71,7 @@ func tarIn(from io.Reader, dir string, report io.Writer) error {
 	for _, d := range dirs {
 		_ = root.Chtimes(d.name, d.time, d.time)
 	}
-	_, err = fmt.Fprintln(report, total)
-	return err
+	return total, nil
 }
 
 func unpackOne(root *os.Root, name string, header *tar.Header, content io.Reader) (int64, error) {
@@ -130,13 +129,16 @@ func specialBits(header *tar.Header) fs.FileMode {
 	return header.FileInfo().Mode() & (fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
 }
 
-// tarOut writes a file or a directory as a tar stream.
-func tarOut(to io.Writer, name string) error {
+// Pack writes a file or a directory as a tar stream whose names begin with the
+// path's base name; those of the whole root begin with nothing. It runs inside
+// of the sandbox. Links are not followed, and what has no content to copy is
+// left out: sockets, pipes, devices, and what lies below /proc and /sys.
+func Pack(to io.Writer, name string) error {
 	if !path.IsAbs(name) {
 		return fmt.Errorf("%q is not an absolute path", name)
 	}
 	name = path.Clean(name)
-	base := path.Base(name)
+	base := baseOf(name)
 	archive := tar.NewWriter(to)
 	err := filepath.WalkDir(name, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -150,12 +152,25 @@ func tarOut(to io.Writer, name string) error {
 		if err != nil {
 			return err
 		}
-		return packOne(archive, file, path.Join(base, rel), info)
+		if err := packOne(archive, file, path.Join(base, rel), info); err != nil {
+			return err
+		}
+		if entry.IsDir() && file != name && ofKernel(file) {
+			return fs.SkipDir
+		}
+		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return archive.Close()
+}
+
+// ofKernel reports whether a directory is a window on the kernel, whose files
+// have no content to copy and come and go.
+func ofKernel(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && (st.Type == unix.PROC_SUPER_MAGIC || st.Type == unix.SYSFS_MAGIC)
 }
 
 func packOne(archive *tar.Writer, file, name string, info fs.FileInfo) error {

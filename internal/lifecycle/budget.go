@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -146,13 +147,5 @@ func (m *Manager) CheckBounds(ctx context.Context, more int, owner string) error
 	if err != nil {
 		return err
 	}
-	return m.settings.Bounds.check(alive, more, m.attributed(owner))
-}
-
-// attributed returns the owner that a sandbox of the given owner gets.
-func (m *Manager) attributed(owner string) string {
-	if owner != "" {
-		return owner
-	}
-	return m.settings.Attribution.Owner
+	return m.settings.Bounds.check(alive, more, cmp.Or(owner, m.settings.Attribution.Owner))
 }

@@ -120,12 +120,23 @@ type written struct {
 // append writes an event to the log of an id although the caller's context
 // may have ended: what has happened is written down.
 func (m *Manager) append(ctx context.Context, id string, e ledger.Event) (written, error) {
+	return m.appendIf(ctx, id, e, func(ledger.Record) bool { return true })
+}
+
+// appendIf appends an event where holds is true of the log as it then is; else
+// it writes nothing.
+func (m *Manager) appendIf(ctx context.Context, id string, e ledger.Event, holds func(ledger.Record) bool) (written, error) {
 	ctx, cancel := detached(ctx, m.settings.Budgets.Rollback)
 	defer cancel()
 	e.Fleet = m.settings.Fleet
 	e.Actor = cmp.Or(e.Actor, m.settings.Attribution.Actor)
 	e.Run = cmp.Or(e.Run, m.settings.Attribution.Run)
-	event, record, err := m.ledger.Append(ctx, id, func(ledger.Record) (ledger.Event, error) { return e, nil })
+	event, record, err := m.ledger.Append(ctx, id, func(present ledger.Record) (ledger.Event, error) {
+		if !holds(present) {
+			return ledger.Event{}, nil
+		}
+		return e, nil
+	})
 	if err != nil {
 		return written{}, fmt.Errorf("write %s to the ledger of %s: %w", e.Type, id, err)
 	}

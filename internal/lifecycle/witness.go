@@ -36,7 +36,10 @@ func (m *Manager) Witness(ctx context.Context, seen Sandbox) error {
 	if seen.Status == sdk.StatusLost && !m.confirmedGone(ctx, seen) {
 		return err
 	}
-	return errors.Join(err, m.appendOnce(ctx, record, event))
+	_, writing := m.appendIf(ctx, record.ID, event, func(present ledger.Record) bool {
+		return present.Sequence == record.Sequence // else somebody else is at it
+	})
+	return errors.Join(err, writing)
 }
 
 // witnessed is Witness for verbs that are about something else: what can't be
@@ -79,23 +82,6 @@ func (m *Manager) confirmedGone(ctx context.Context, seen Sandbox) bool {
 	}
 	found, listed := list.byID[seen.ID]
 	return !listed || found.Status == sdk.StatusLost
-}
-
-// appendOnce appends an event to a log that still is as it was.
-func (m *Manager) appendOnce(ctx context.Context, record ledger.Record, e ledger.Event) error {
-	ctx, cancel := detached(ctx, m.settings.Budgets.Rollback)
-	defer cancel()
-	e.Fleet, e.Actor, e.Run = m.settings.Fleet, m.settings.Attribution.Actor, m.settings.Attribution.Run
-	_, _, err := m.ledger.Append(ctx, record.ID, func(present ledger.Record) (ledger.Event, error) {
-		if present.Sequence != record.Sequence {
-			return ledger.Event{}, nil // somebody else is at it
-		}
-		return e, nil
-	})
-	if err != nil {
-		return fmt.Errorf("write %s to the ledger of %s: %w", e.Type, record.ID, err)
-	}
-	return nil
 }
 
 // adoptExpirySnapshot takes the snapshot that the end of a sandbox has left

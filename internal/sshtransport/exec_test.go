@@ -105,13 +105,17 @@ func TestArgvThroughEveryLoginShell(t *testing.T) {
 				var out bytes.Buffer
 				result, err := h.Exec(t.Context(), sshtransport.ExecOptions{Command: append([]string{"printf", `%s\0`}, argv...), Stdout: &out})
 				if err != nil || result.ExitCode != 0 {
-					t.Fatalf("%+v, %v", result, err)
+					t.Fatalf("%q: %+v, %v", argv, result, err)
 				}
 				if got := strings.Split(strings.TrimSuffix(out.String(), "\x00"), "\x00"); strings.Join(got, "\x00") != strings.Join(argv, "\x00") {
 					t.Errorf("argv %q became %q", argv, got)
 				}
 			}
 			check(words)
+			// The server waits for the command itself, and so tells its end.
+			if result, _, _, err := runShell(t, h, sshtransport.ExecOptions{}, "exit 7"); err != nil || result.ExitCode != 7 {
+				t.Errorf("exit 7 ended as %+v, %v", result, err)
+			}
 			for range 5 {
 				var argv []string
 				for range 1 + random.IntN(6) {

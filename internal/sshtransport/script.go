@@ -24,8 +24,9 @@ import (
 // Nothing may follow the script before it says that it has begun: head reads
 // ahead, and what follows is the command's stdin. A server that gives commands
 // no process group of their own gets one made, because what is started is
-// ended as a group.
-const bootstrap = `exec sh -c 'kill -s 0 -- -$$ 2>/dev/null && exec sh -c "$0"; exec setsid sh -c "$0"' ` +
+// ended as a group. kill gets the group without "--" before it, and signals
+// not by -s: busybox takes the one and dash the other for something else.
+const bootstrap = `exec sh -c 'kill -0 -$$ 2>/dev/null && exec sh -c "$0"; exec setsid sh -c "$0"' ` +
 	`'IFS= read -r n && s=$(head -c "$n") && eval "$s"'`
 
 // maxScript bounds a script, in bytes.
@@ -83,13 +84,13 @@ func prelude(dir string, env map[string]string) ([]string, error) {
 // the command run on. The guard is a member of the group that it ends, so the
 // group's number can't be another's by then.
 const guard = `exec 3<&0 </dev/null
-(while IFS= read -r x; do :; done <&3; kill -s KILL -- "-$$") >/dev/null 2>&1 &
+(while IFS= read -r x; do :; done <&3; kill -KILL "-$$") >/dev/null 2>&1 &
 g=$!
 exec 3<&-`
 
 // guarded runs a command whose stdin is empty.
 func guarded(command string) []string {
-	return []string{guard, command, "c=$?", `kill -s KILL "$g" 2>/dev/null`, `exit "$c"`}
+	return []string{guard, command, "c=$?", `kill -KILL "$g" 2>/dev/null`, `exit "$c"`}
 }
 
 // awaited runs a command with the rest of stdin, once it is told to.
@@ -100,7 +101,7 @@ func awaited(command string) []string {
 // watch ends the process group of another session when stdin ends without a
 // word: what guard does, for a command that has its stdin to itself.
 func watch(pid int) []string {
-	return []string{fmt.Sprintf(`IFS= read -r x && [ "$x" = done ] || kill -s KILL -- -%d`, pid)}
+	return []string{fmt.Sprintf(`IFS= read -r x && [ "$x" = done ] || kill -KILL -%d`, pid)}
 }
 
 // quoteAll returns a command as one line of a POSIX shell.

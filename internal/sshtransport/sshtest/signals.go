@@ -8,6 +8,7 @@ package sshtest
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,7 +19,37 @@ import (
 // and answers nothing. What runs in its sessions runs on.
 func (s *Server) Freeze() {
 	s.t.Helper()
-	s.signal(s.processes(), syscall.SIGSTOP)
+	s.freeze(s.processes()[0])
+}
+
+// freeze stops a process and its descendants and returns them. A process that
+// is stopped has no more children, so none is missed that comes just now.
+func (s *Server) freeze(root int) []int {
+	s.t.Helper()
+	stopped := map[int]bool{}
+	for {
+		all := descendants(root)
+		fresh := slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return stopped[pid] })
+		if len(fresh) == 0 {
+			return all
+		}
+		s.signal(fresh, syscall.SIGSTOP)
+		for _, pid := range fresh {
+			waitStopped(pid)
+			stopped[pid] = true
+		}
+	}
+}
+
+// waitStopped waits until a process is stopped, or is no more.
+func waitStopped(pid int) {
+	for {
+		process, ok := stat(pid)
+		if !ok || strings.Contains("TtZX", process.state) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Thaw continues what Freeze stopped.
@@ -38,7 +69,7 @@ func (s *Server) Stop() {
 	if cmd == nil {
 		return
 	}
-	s.signal(descendants(cmd.Process.Pid), syscall.SIGKILL)
+	s.signal(s.freeze(cmd.Process.Pid), syscall.SIGKILL)
 	for exists(cmd.Process.Pid) {
 		time.Sleep(time.Millisecond) // until the goroutine of run has reaped it
 	}
@@ -83,8 +114,8 @@ func descendants(root int) []int {
 		if err != nil {
 			continue
 		}
-		if name, parent, ok := stat(pid); ok && strings.HasPrefix(name, "sshd") {
-			children[parent] = append(children[parent], pid)
+		if process, ok := stat(pid); ok && strings.HasPrefix(process.name, "sshd") {
+			children[process.parent] = append(children[process.parent], pid)
 		}
 	}
 	all := []int{root}
@@ -94,23 +125,30 @@ func descendants(root int) []int {
 	return all
 }
 
-// stat returns the name and the parent of a process.
-func stat(pid int) (name string, parent int, ok bool) {
+// process is what /proc tells of one.
+type process struct {
+	name   string
+	state  string // one letter
+	parent int
+}
+
+// stat returns a process; ok is false where there is none.
+func stat(pid int) (p process, ok bool) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return "", 0, false
+		return p, false
 	}
 	text := string(content)
 	begin, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if begin < 0 || end < begin {
-		return "", 0, false
+		return p, false
 	}
 	fields := strings.Fields(text[end+1:])
 	if len(fields) < 2 {
-		return "", 0, false
+		return p, false
 	}
-	parent, err = strconv.Atoi(fields[1])
-	return text[begin+1 : end], parent, err == nil
+	parent, err := strconv.Atoi(fields[1])
+	return process{name: text[begin+1 : end], state: fields[0], parent: parent}, err == nil
 }
 
 func exists(pid int) bool { return syscall.Kill(pid, 0) == nil }

@@ -8,12 +8,12 @@
 // An extension implements [Extension]. What it can do beyond that (run
 // commands, copy files, snapshot) it says by implementing one of the small
 // optional interfaces ([Execer], [Copier], [Logger], [Pauser], [Preparer],
-// [Snapshotter]) and by the classes in its capability document. Nothing has
+// [Snapshotter], [PortableSnapshotter]) and by the classes in its capability document. Nothing has
 // a default that flatters: a feature that the document leaves out counts as
 // [ClassUnsupported].
 //
-// A host finds an optional ability by a type assertion, whether the extension
-// is in process or not: what sdk/plugin hands out for a process has exactly
+// A host finds an optional ability with [As], whether the extension is in
+// process or not: of what sdk/plugin hands out for a process, it finds exactly
 // the interfaces that the extension announced when it was connected.
 //
 // The package imports nothing of sandboxer's own and can be used from any

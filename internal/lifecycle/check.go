@@ -216,7 +216,7 @@ func (m *Manager) Prepare(ctx context.Context, opts PrepareOptions) (sdk.Prepare
 	if err != nil {
 		return sdk.PrepareResult{}, err
 	}
-	preparer, ok := ext.(sdk.Preparer)
+	preparer, ok := sdk.As[sdk.Preparer](ext)
 	if !ok {
 		return sdk.PrepareResult{}, nil
 	}

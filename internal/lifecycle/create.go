@@ -167,7 +167,7 @@ func (m *Manager) makeSandbox(ctx context.Context, opts CreateOptions, plan crea
 		result, err = ext.Create(ctx, plan.options)
 	} else {
 		how = ledger.Restored
-		snapshotter, ok := ext.(sdk.Snapshotter)
+		snapshotter, ok := sdk.As[sdk.Snapshotter](ext)
 		if !ok {
 			return sdk.Sandbox{}, "", m.notMade(ctx, plan, sdk.Unsupported("snapshot", "backend %q can't restore", plan.backend))
 		}

@@ -137,7 +137,7 @@ func (m *Manager) readyBudget(p sdk.Profile) time.Duration {
 // setup runs the steps in their order; the first that fails ends it, with
 // its output in the error.
 func (m *Manager) setup(ctx context.Context, ext sdk.Extension, at place, steps [][]string) error {
-	execer, ok := ext.(sdk.Execer)
+	execer, ok := sdk.As[sdk.Execer](ext)
 	if !ok {
 		return sdk.Unsupported("setup", "backend %q runs no commands", at.backend)
 	}
@@ -208,7 +208,7 @@ func (m *Manager) readyCheck(ext sdk.Extension, at place, p sdk.Profile, endpoin
 		}
 		return func(ctx context.Context) error { return lookTCP(ctx, address) }, nil
 	case r.Log != "":
-		logger, ok := ext.(sdk.Logger)
+		logger, ok := sdk.As[sdk.Logger](ext)
 		if !ok {
 			return nil, sdk.Unsupported("ready.log", "backend %q keeps no logs", at.backend)
 		}
@@ -229,7 +229,7 @@ func (m *Manager) readyCheck(ext sdk.Extension, at place, p sdk.Profile, endpoin
 			return fmt.Errorf("no line of the log matches %q", r.Log)
 		}, nil
 	default:
-		execer, ok := ext.(sdk.Execer)
+		execer, ok := sdk.As[sdk.Execer](ext)
 		if !ok {
 			return nil, sdk.Unsupported("ready.exec", "backend %q runs no commands", at.backend)
 		}
@@ -302,7 +302,7 @@ func lookTCP(ctx context.Context, address string) error {
 
 // withLogs adds the last log lines of the main process to an error.
 func (m *Manager) withLogs(ctx context.Context, ext sdk.Extension, at place, cause error) error {
-	logger, ok := ext.(sdk.Logger)
+	logger, ok := sdk.As[sdk.Logger](ext)
 	if !ok {
 		return cause
 	}

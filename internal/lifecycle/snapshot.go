@@ -111,7 +111,7 @@ func (m *Manager) checkSnapshot(ctx context.Context, ext sdk.Extension, at place
 	if err := result.Err(); err != nil {
 		return nil, err
 	}
-	snapshotter, ok := ext.(sdk.Snapshotter)
+	snapshotter, ok := sdk.As[sdk.Snapshotter](ext)
 	if !ok {
 		return nil, lacks(at.backend, "snapshot")
 	}
@@ -219,7 +219,7 @@ func (m *Manager) snapshotter(ctx context.Context, backend string) (sdk.Snapshot
 	if err != nil {
 		return nil, err
 	}
-	snapshotter, ok := ext.(sdk.Snapshotter)
+	snapshotter, ok := sdk.As[sdk.Snapshotter](ext)
 	if !ok {
 		return nil, lacks(backend, "snapshots")
 	}

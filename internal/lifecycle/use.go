@@ -40,7 +40,7 @@ func (m *Manager) Exec(ctx context.Context, id string, opts ExecOptions) (sdk.Ex
 	if err != nil {
 		return sdk.ExecResult{}, err
 	}
-	execer, ok := ext.(sdk.Execer)
+	execer, ok := sdk.As[sdk.Execer](ext)
 	if !ok {
 		return sdk.ExecResult{}, lacks(at.backend, "exec")
 	}
@@ -93,7 +93,7 @@ func (m *Manager) copier(ctx context.Context, id string, opts CopyOptions) (sdk.
 	if err != nil {
 		return nil, at, err
 	}
-	copier, ok := ext.(sdk.Copier)
+	copier, ok := sdk.As[sdk.Copier](ext)
 	if !ok {
 		return nil, at, lacks(at.backend, "cp")
 	}
@@ -115,7 +115,7 @@ func (m *Manager) Logs(ctx context.Context, id string, opts LogsOptions) error {
 	if err != nil {
 		return err
 	}
-	logger, ok := ext.(sdk.Logger)
+	logger, ok := sdk.As[sdk.Logger](ext)
 	if !ok {
 		return lacks(at.backend, "logs")
 	}
@@ -148,7 +148,7 @@ func (m *Manager) Forward(ctx context.Context, id string, opts ForwardOptions) (
 	if err != nil {
 		return sdk.ForwardResult{}, err
 	}
-	if forwarder, ok := ext.(sdk.Forwarder); ok {
+	if forwarder, ok := sdk.As[sdk.Forwarder](ext); ok {
 		result, err := forwarder.Forward(ctx, sdk.ForwardOptions{Target: at.target(m.settings.Fleet), Port: opts.Port})
 		if err != nil {
 			return result, failure("forward a port of sandbox", id, at.backend, err)
@@ -203,7 +203,7 @@ func (m *Manager) pauser(ctx context.Context, id string, opts PauseOptions) (sdk
 	if err != nil {
 		return nil, at, err
 	}
-	pauser, ok := ext.(sdk.Pauser)
+	pauser, ok := sdk.As[sdk.Pauser](ext)
 	if !ok {
 		return nil, at, lacks(at.backend, "pause and resume")
 	}

@@ -214,7 +214,7 @@ func (c *check) destroyLater(ext sdk.Extension, opts sdk.CreateOptions) {
 		if _, err := ext.Destroy(ctx, sdk.DestroyOptions{Target: sdk.Target{ID: opts.ID, Fleet: opts.Identity.Fleet}}); err != nil {
 			c.kit.left("sandbox %s, made by %s: %s", opts.ID, c.rule.ID, err)
 		}
-		if snapshots, ok := ext.(sdk.Snapshotter); ok && opts.OnExpiry == sdk.OnExpirySnapshot {
+		if snapshots, ok := sdk.As[sdk.Snapshotter](ext); ok && opts.OnExpiry == sdk.OnExpirySnapshot {
 			c.deleteSnapshotsOf(ctx, snapshots, opts)
 		}
 	})

@@ -217,7 +217,7 @@ func (k *Kit) sweep(ctx context.Context, ext sdk.Extension, fleet string) {
 		_, err := ext.Destroy(ctx, sdk.DestroyOptions{Target: sdk.Target{ID: s.ID, Ref: s.Ref, Fleet: fleet}})
 		k.left("sandbox %s (%s)%s", s.ID, s.Status, because(err))
 	}
-	snapshots, ok := ext.(sdk.Snapshotter)
+	snapshots, ok := sdk.As[sdk.Snapshotter](ext)
 	if !ok {
 		return
 	}

@@ -355,19 +355,19 @@ func callsKinds(c *check) {
 	c.is(err, "Expire", sdk.ErrNotFound)
 	_, err = ext.Claim(c.ctx, sdk.ClaimOptions{Target: target, Generation: 1, Holder: "conformance", Event: c.kit.event()})
 	c.is(err, "Claim", sdk.ErrNotFound)
-	if able, ok := ext.(sdk.Execer); ok && c.claims(sdk.FeatureExec) {
+	if able, ok := sdk.As[sdk.Execer](ext); ok && c.claims(sdk.FeatureExec) {
 		_, err = able.Exec(c.ctx, sdk.ExecOptions{Target: target, Command: c.commands().Exit(0)})
 		c.is(err, "Exec", sdk.ErrNotFound)
 	}
-	if able, ok := ext.(sdk.Logger); ok && c.claims(sdk.FeatureLogs) {
+	if able, ok := sdk.As[sdk.Logger](ext); ok && c.claims(sdk.FeatureLogs) {
 		_, err = able.Logs(c.ctx, sdk.LogsOptions{Target: target, Output: &limited{}})
 		c.is(err, "Logs", sdk.ErrNotFound)
 	}
-	if able, ok := ext.(sdk.Pauser); ok && c.claims(sdk.FeaturePause) {
+	if able, ok := sdk.As[sdk.Pauser](ext); ok && c.claims(sdk.FeaturePause) {
 		_, err = able.Pause(c.ctx, sdk.PauseOptions{Target: target})
 		c.is(err, "Pause", sdk.ErrNotFound)
 	}
-	if able, ok := ext.(sdk.Copier); ok && c.claims(sdk.FeatureFiles) {
+	if able, ok := sdk.As[sdk.Copier](ext); ok && c.claims(sdk.FeatureFiles) {
 		_, err = able.CopyOut(c.ctx, sdk.CopyOutOptions{Target: target, Path: "/", Archive: &limited{}})
 		c.is(err, "CopyOut", sdk.ErrNotFound)
 	}

@@ -162,12 +162,12 @@ func abilityRules() []Rule {
 	}
 }
 
-func implements[T any](ext sdk.Extension) bool { _, ok := ext.(T); return ok }
+func implements[T any](ext sdk.Extension) bool { _, ok := sdk.As[T](ext); return ok }
 
 // ability returns an interface of the extension. When it is missing, the rule
 // about the ability says so, and the others can't be tried.
 func ability[T any](c *check, ext sdk.Extension) T {
-	able, ok := ext.(T)
+	able, ok := sdk.As[T](ext)
 	if !ok {
 		c.cannot("it is claimed and not implemented: see abilities/")
 	}

@@ -35,7 +35,7 @@ func kindRule(kind sdk.SnapshotKind, feature sdk.Feature) Rule {
 	return Rule{
 		ID: "snapshot/" + string(kind), Title: "a " + string(kind) + " snapshot is made where that is claimed, and refused where not", about: []sdk.Feature{feature},
 		try: func(c *check) {
-			snapshots, able := c.kit.a.(sdk.Snapshotter)
+			snapshots, able := sdk.As[sdk.Snapshotter](c.kit.a)
 			if !able && !c.claims(feature) {
 				c.note("snapshots are not implemented")
 				return

@@ -38,9 +38,8 @@ type ConnectOptions struct {
 }
 
 // Connect returns the extension at the other end of a connection. It asks
-// the extension to describe itself; the result has the optional interfaces of
-// package sdk that the extension announced and no others, so that a type
-// assertion is as truthful as in process.
+// the extension to describe itself; [sdk.As] finds the optional interfaces of
+// package sdk that the extension announced and no others.
 //
 // A cancelled call still waits, for a bounded time, for the extension's
 // answer: it may have acted. Exec may go on to read from Stdin until its next
@@ -50,21 +49,18 @@ func Connect(ctx context.Context, conn grpc.ClientConnInterface, opts ConnectOpt
 		opts.CancelGrace = cancelGrace
 	}
 	c := &client{wire: pb.NewExtensionClient(conn), opts: opts}
-	set, err := c.describe(ctx)
-	if err != nil {
+	if err := c.describe(ctx); err != nil {
 		return nil, err
 	}
-	return withAbilities(c, set), nil
+	return c, nil
 }
-
-// abilitySet is a set of optional abilities.
-type abilitySet uint
 
 // client is the host's side of the wire.
 type client struct {
 	wire        pb.ExtensionClient
 	opts        ConnectOptions
 	description sdk.DescribeResult
+	abilities   abilitySet
 	calls       atomic.Uint64
 }
 
@@ -161,10 +157,10 @@ func checked[T any](c *client, call string, d *decoder, result T) (T, error) {
 }
 
 // describe fetches the description and the abilities.
-func (c *client) describe(ctx context.Context) (abilitySet, error) {
+func (c *client) describe(ctx context.Context) error {
 	resp, err := unary(ctx, c, "Describe", c.wire.Describe, &pb.DescribeRequest{})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	d := new(decoder)
 	d.entries("config_keys", len(resp.GetConfigKeys()))
@@ -180,13 +176,12 @@ func (c *client) describe(ctx context.Context) (abilitySet, error) {
 		})
 	}
 	if d.err != nil {
-		return 0, nonsense(c.opts.Name, "Describe", d.err)
+		return nonsense(c.opts.Name, "Describe", d.err)
 	}
-	var set abilitySet
 	for _, name := range resp.GetAbilities() {
-		set |= abilityNames[name]
+		c.abilities |= abilities[name].bit
 	}
-	return set, nil
+	return nil
 }
 
 // Describe answers from what the extension said when it was connected: the

@@ -215,7 +215,7 @@ func TestUnknownWordsNeverFlatter(t *testing.T) {
 		t.Errorf("%+v %v", result.Capabilities, err)
 	}
 	if have := abilitiesOf(host); have != abilityExec|abilityCopy {
-		t.Errorf("abilities %06b", have)
+		t.Errorf("abilities %07b", have)
 	}
 }
 

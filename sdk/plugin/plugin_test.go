@@ -28,7 +28,7 @@ type everything interface {
 	sdk.Logger
 	sdk.Pauser
 	sdk.Preparer
-	sdk.Snapshotter
+	sdk.PortableSnapshotter
 }
 
 // patience bounds waits that end at once unless something is broken.

@@ -185,10 +185,10 @@ func TestWhatCannotTravelIsRefusedAtItsPath(t *testing.T) {
 }
 
 func TestAbilitiesAreTruthful(t *testing.T) {
-	// Every combination: what the table gives is exactly what was announced.
-	for set := abilitySet(0); set < 1<<len(abilityNames); set++ {
-		if have := abilitiesOf(withAbilities(&client{}, set)); have != set {
-			t.Errorf("asked for abilities %06b, got %06b", set, have)
+	// Every combination: what is found is exactly what was announced.
+	for set := abilitySet(0); set < 1<<len(abilities); set++ {
+		if have := abilitiesOf(&client{abilities: set}); have != set {
+			t.Errorf("asked for abilities %07b, got %07b", set, have)
 		}
 	}
 	// And over the wire, for an extension that has none and one that has one.
@@ -202,7 +202,7 @@ func TestAbilitiesAreTruthful(t *testing.T) {
 		c := newCalls()
 		host := dial(t, &server{ext: of, calls: c}, c, ConnectOptions{})
 		if have, want := abilitiesOf(host), abilitiesOf(of); have != want {
-			t.Errorf("the host sees abilities %06b of an extension with %06b", have, want)
+			t.Errorf("the host sees abilities %07b of an extension with %07b", have, want)
 		}
 	}
 }

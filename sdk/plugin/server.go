@@ -39,9 +39,8 @@ func (s *server) Describe(ctx context.Context, _ *pb.DescribeRequest) (*pb.Descr
 			Name: key.Name, Type: key.Type, Description: encodeText(key.Description), Required: key.Required, Sensitive: key.Sensitive,
 		})
 	}
-	set := abilitiesOf(s.ext)
-	for name, ability := range abilityNames {
-		if set&ability != 0 {
+	for name, ability := range abilities {
+		if ability.has(s.ext) {
 			resp.Abilities = append(resp.Abilities, name)
 		}
 	}
@@ -128,7 +127,7 @@ func (s *server) Destroy(ctx context.Context, req *pb.DestroyRequest) (*pb.Destr
 }
 
 func (s *server) Pause(ctx context.Context, req *pb.PauseRequest) (*pb.PauseResponse, error) {
-	pauser, ok := s.ext.(sdk.Pauser)
+	pauser, ok := sdk.As[sdk.Pauser](s.ext)
 	if !ok {
 		return nil, unannounced("pause")
 	}
@@ -141,7 +140,7 @@ func (s *server) Pause(ctx context.Context, req *pb.PauseRequest) (*pb.PauseResp
 }
 
 func (s *server) Resume(ctx context.Context, req *pb.ResumeRequest) (*pb.ResumeResponse, error) {
-	pauser, ok := s.ext.(sdk.Pauser)
+	pauser, ok := sdk.As[sdk.Pauser](s.ext)
 	if !ok {
 		return nil, unannounced("pause")
 	}
@@ -154,7 +153,7 @@ func (s *server) Resume(ctx context.Context, req *pb.ResumeRequest) (*pb.ResumeR
 }
 
 func (s *server) GetSnapshot(ctx context.Context, req *pb.GetSnapshotRequest) (*pb.GetSnapshotResponse, error) {
-	snapshotter, ok := s.ext.(sdk.Snapshotter)
+	snapshotter, ok := sdk.As[sdk.Snapshotter](s.ext)
 	if !ok {
 		return nil, unannounced("snapshot")
 	}
@@ -167,7 +166,7 @@ func (s *server) GetSnapshot(ctx context.Context, req *pb.GetSnapshotRequest) (*
 }
 
 func (s *server) ExtendSnapshot(ctx context.Context, req *pb.ExtendSnapshotRequest) (*pb.ExtendSnapshotResponse, error) {
-	snapshotter, ok := s.ext.(sdk.Snapshotter)
+	snapshotter, ok := sdk.As[sdk.Snapshotter](s.ext)
 	if !ok {
 		return nil, unannounced("snapshot")
 	}
@@ -187,15 +186,10 @@ func (s *server) ExtendSnapshot(ctx context.Context, req *pb.ExtendSnapshotReque
 }
 
 func (s *server) DeleteSnapshot(ctx context.Context, req *pb.DeleteSnapshotRequest) (*pb.DeleteSnapshotResponse, error) {
-	snapshotter, ok := s.ext.(sdk.Snapshotter)
+	snapshotter, ok := sdk.As[sdk.Snapshotter](s.ext)
 	if !ok {
 		return nil, unannounced("snapshot")
 	}
 	result, err := snapshotter.DeleteSnapshot(ctx, sdk.DeleteSnapshotOptions{SnapshotID: req.GetSnapshotId(), Fleet: req.GetFleet()})
 	return &pb.DeleteSnapshotResponse{Existed: result.Existed}, err
-}
-
-// unannounced refuses a call of an ability that the extension lacks.
-func unannounced(ability string) error {
-	return sdk.Unsupported("", "the extension does not have the ability %q", ability)
 }

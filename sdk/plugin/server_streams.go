@@ -89,7 +89,7 @@ func (s *server) Create(req *pb.CreateRequest, stream grpc.ServerStreamingServer
 }
 
 func (s *server) Restore(req *pb.RestoreRequest, stream grpc.ServerStreamingServer[pb.RestoreResponse]) error {
-	snapshotter, ok := s.ext.(sdk.Snapshotter)
+	snapshotter, ok := sdk.As[sdk.Snapshotter](s.ext)
 	if !ok {
 		return unannounced("snapshot")
 	}
@@ -114,7 +114,7 @@ func (s *server) Restore(req *pb.RestoreRequest, stream grpc.ServerStreamingServ
 }
 
 func (s *server) Prepare(req *pb.PrepareRequest, stream grpc.ServerStreamingServer[pb.PrepareResponse]) error {
-	preparer, ok := s.ext.(sdk.Preparer)
+	preparer, ok := sdk.As[sdk.Preparer](s.ext)
 	if !ok {
 		return unannounced("prepare")
 	}
@@ -135,7 +135,7 @@ func (s *server) Prepare(req *pb.PrepareRequest, stream grpc.ServerStreamingServ
 }
 
 func (s *server) Snapshot(req *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
-	snapshotter, ok := s.ext.(sdk.Snapshotter)
+	snapshotter, ok := sdk.As[sdk.Snapshotter](s.ext)
 	if !ok {
 		return unannounced("snapshot")
 	}
@@ -187,7 +187,7 @@ func (s *server) List(req *pb.ListRequest, stream grpc.ServerStreamingServer[pb.
 }
 
 func (s *server) ListSnapshots(req *pb.ListSnapshotsRequest, stream grpc.ServerStreamingServer[pb.ListSnapshotsResponse]) error {
-	snapshotter, ok := s.ext.(sdk.Snapshotter)
+	snapshotter, ok := sdk.As[sdk.Snapshotter](s.ext)
 	if !ok {
 		return unannounced("snapshot")
 	}
@@ -247,7 +247,7 @@ func pump(next func() (data []byte, end *pb.InputEnd, err error), w *io.PipeWrit
 }
 
 func (s *server) Exec(stream grpc.BidiStreamingServer[pb.ExecRequest, pb.ExecResponse]) error {
-	execer, ok := s.ext.(sdk.Execer)
+	execer, ok := sdk.As[sdk.Execer](s.ext)
 	if !ok {
 		return unannounced("exec")
 	}
@@ -299,7 +299,7 @@ func (s *server) Exec(stream grpc.BidiStreamingServer[pb.ExecRequest, pb.ExecRes
 }
 
 func (s *server) CopyIn(stream grpc.ClientStreamingServer[pb.CopyInRequest, pb.CopyInResponse]) error {
-	copier, ok := s.ext.(sdk.Copier)
+	copier, ok := sdk.As[sdk.Copier](s.ext)
 	if !ok {
 		return unannounced("copy")
 	}
@@ -329,7 +329,7 @@ func (s *server) CopyIn(stream grpc.ClientStreamingServer[pb.CopyInRequest, pb.C
 }
 
 func (s *server) CopyOut(req *pb.CopyOutRequest, stream grpc.ServerStreamingServer[pb.CopyOutResponse]) error {
-	copier, ok := s.ext.(sdk.Copier)
+	copier, ok := sdk.As[sdk.Copier](s.ext)
 	if !ok {
 		return unannounced("copy")
 	}
@@ -348,7 +348,7 @@ func (s *server) CopyOut(req *pb.CopyOutRequest, stream grpc.ServerStreamingServ
 }
 
 func (s *server) Logs(req *pb.LogsRequest, stream grpc.ServerStreamingServer[pb.LogsResponse]) error {
-	logger, ok := s.ext.(sdk.Logger)
+	logger, ok := sdk.As[sdk.Logger](s.ext)
 	if !ok {
 		return unannounced("logs")
 	}

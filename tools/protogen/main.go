@@ -1,10 +1,9 @@
 // Copyright (c) The sandboxer authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command protogen writes the generated code of sdk/plugin: the Go form of
-// the wire protocol and the table of ability combinations. It needs Go alone;
-// protoc-gen-go and protoc-gen-go-grpc are tools of this module, so go.mod
-// says which versions run.
+// Command protogen writes the generated code of sdk/plugin, the Go form of the
+// wire protocol. It needs Go alone; protoc-gen-go and protoc-gen-go-grpc are
+// tools of this module, so go.mod says which versions run.
 //
 // Regenerate, from the root of the repository:
 //
@@ -32,10 +31,8 @@ import (
 	"google.golang.org/protobuf/types/pluginpb"
 )
 
-// Paths below the root of the repository.
 const (
-	pluginDir = "sdk/plugin"
-	protoDir  = pluginDir + "/internal/pb"
+	protoDir  = "sdk/plugin/internal/pb" // below the root of the repository
 	protoFile = "extension.proto"
 )
 
@@ -55,12 +52,6 @@ func run(ctx context.Context, root string, check bool) error {
 	if err != nil {
 		return err
 	}
-	abilities, err := generateAbilities()
-	if err != nil {
-		return err
-	}
-	files[filepath.Join(root, pluginDir, abilitiesFile)] = abilities
-
 	var drift []error
 	for path, want := range files {
 		if !check {

@@ -933,8 +933,8 @@ type DescribeResponse struct {
 	Summary      string                 `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
 	ConfigKeys   []*ConfigKey           `protobuf:"bytes,4,rep,name=config_keys,json=configKeys,proto3" json:"config_keys,omitempty"`
 	Capabilities map[string]*Guarantee  `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The optional abilities: exec, copy, logs, pause, prepare, snapshot. An
-	// ability that the host does not know is ignored by it.
+	// The optional abilities: exec, copy, logs, pause, prepare, snapshot,
+	// portable. An ability that the host does not know is ignored by it.
 	Abilities     []string `protobuf:"bytes,6,rep,name=abilities,proto3" json:"abilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4359,6 +4359,601 @@ func (*RestoreResponse_Progress) isRestoreResponse_Message() {}
 
 func (*RestoreResponse_Sandbox) isRestoreResponse_Message() {}
 
+type ExportSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SnapshotId    string                 `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	Fleet         string                 `protobuf:"bytes,2,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	Progress      bool                   `protobuf:"varint,3,opt,name=progress,proto3" json:"progress,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportSnapshotRequest) Reset() {
+	*x = ExportSnapshotRequest{}
+	mi := &file_extension_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportSnapshotRequest) ProtoMessage() {}
+
+func (x *ExportSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*ExportSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *ExportSnapshotRequest) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+func (x *ExportSnapshotRequest) GetFleet() string {
+	if x != nil {
+		return x.Fleet
+	}
+	return ""
+}
+
+func (x *ExportSnapshotRequest) GetProgress() bool {
+	if x != nil {
+		return x.Progress
+	}
+	return false
+}
+
+type ExportSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*ExportSnapshotResponse_Progress
+	//	*ExportSnapshotResponse_Data
+	//	*ExportSnapshotResponse_End
+	Message       isExportSnapshotResponse_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportSnapshotResponse) Reset() {
+	*x = ExportSnapshotResponse{}
+	mi := &file_extension_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportSnapshotResponse) ProtoMessage() {}
+
+func (x *ExportSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*ExportSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *ExportSnapshotResponse) GetMessage() isExportSnapshotResponse_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ExportSnapshotResponse) GetProgress() *Progress {
+	if x != nil {
+		if x, ok := x.Message.(*ExportSnapshotResponse_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *ExportSnapshotResponse) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*ExportSnapshotResponse_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *ExportSnapshotResponse) GetEnd() *ExportEnd {
+	if x != nil {
+		if x, ok := x.Message.(*ExportSnapshotResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isExportSnapshotResponse_Message interface {
+	isExportSnapshotResponse_Message()
+}
+
+type ExportSnapshotResponse_Progress struct {
+	Progress *Progress `protobuf:"bytes,1,opt,name=progress,proto3,oneof"`
+}
+
+type ExportSnapshotResponse_Data struct {
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"` // at most 64 KiB
+}
+
+type ExportSnapshotResponse_End struct {
+	End *ExportEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
+}
+
+func (*ExportSnapshotResponse_Progress) isExportSnapshotResponse_Message() {}
+
+func (*ExportSnapshotResponse_Data) isExportSnapshotResponse_Message() {}
+
+func (*ExportSnapshotResponse_End) isExportSnapshotResponse_Message() {}
+
+// ExportEnd says that the archive is whole.
+type ExportEnd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Digest        string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	Losses        []*Loss                `protobuf:"bytes,3,rep,name=losses,proto3" json:"losses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportEnd) Reset() {
+	*x = ExportEnd{}
+	mi := &file_extension_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportEnd) ProtoMessage() {}
+
+func (x *ExportEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportEnd.ProtoReflect.Descriptor instead.
+func (*ExportEnd) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *ExportEnd) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *ExportEnd) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *ExportEnd) GetLosses() []*Loss {
+	if x != nil {
+		return x.Losses
+	}
+	return nil
+}
+
+type Loss struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Detail        string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	Count         int64                  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Paths         []string               `protobuf:"bytes,4,rep,name=paths,proto3" json:"paths,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Loss) Reset() {
+	*x = Loss{}
+	mi := &file_extension_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Loss) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Loss) ProtoMessage() {}
+
+func (x *Loss) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Loss.ProtoReflect.Descriptor instead.
+func (*Loss) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *Loss) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Loss) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *Loss) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Loss) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+type ImportSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*ImportSnapshotRequest_Start
+	//	*ImportSnapshotRequest_Data
+	//	*ImportSnapshotRequest_End
+	Message       isImportSnapshotRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportSnapshotRequest) Reset() {
+	*x = ImportSnapshotRequest{}
+	mi := &file_extension_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportSnapshotRequest) ProtoMessage() {}
+
+func (x *ImportSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*ImportSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *ImportSnapshotRequest) GetMessage() isImportSnapshotRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ImportSnapshotRequest) GetStart() *ImportStart {
+	if x != nil {
+		if x, ok := x.Message.(*ImportSnapshotRequest_Start); ok {
+			return x.Start
+		}
+	}
+	return nil
+}
+
+func (x *ImportSnapshotRequest) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*ImportSnapshotRequest_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *ImportSnapshotRequest) GetEnd() *InputEnd {
+	if x != nil {
+		if x, ok := x.Message.(*ImportSnapshotRequest_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isImportSnapshotRequest_Message interface {
+	isImportSnapshotRequest_Message()
+}
+
+type ImportSnapshotRequest_Start struct {
+	Start *ImportStart `protobuf:"bytes,1,opt,name=start,proto3,oneof"`
+}
+
+type ImportSnapshotRequest_Data struct {
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"` // at most 64 KiB
+}
+
+type ImportSnapshotRequest_End struct {
+	End *InputEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
+}
+
+func (*ImportSnapshotRequest_Start) isImportSnapshotRequest_Message() {}
+
+func (*ImportSnapshotRequest_Data) isImportSnapshotRequest_Message() {}
+
+func (*ImportSnapshotRequest_End) isImportSnapshotRequest_Message() {}
+
+type ImportStart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SnapshotId    string                 `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	IdentityJson  []byte                 `protobuf:"bytes,3,opt,name=identity_json,json=identityJson,proto3" json:"identity_json,omitempty"`
+	Event         *EventRef              `protobuf:"bytes,4,opt,name=event,proto3" json:"event,omitempty"`
+	Progress      bool                   `protobuf:"varint,5,opt,name=progress,proto3" json:"progress,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportStart) Reset() {
+	*x = ImportStart{}
+	mi := &file_extension_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportStart) ProtoMessage() {}
+
+func (x *ImportStart) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportStart.ProtoReflect.Descriptor instead.
+func (*ImportStart) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *ImportStart) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+func (x *ImportStart) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *ImportStart) GetIdentityJson() []byte {
+	if x != nil {
+		return x.IdentityJson
+	}
+	return nil
+}
+
+func (x *ImportStart) GetEvent() *EventRef {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *ImportStart) GetProgress() bool {
+	if x != nil {
+		return x.Progress
+	}
+	return false
+}
+
+type ImportSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*ImportSnapshotResponse_Progress
+	//	*ImportSnapshotResponse_End
+	Message       isImportSnapshotResponse_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportSnapshotResponse) Reset() {
+	*x = ImportSnapshotResponse{}
+	mi := &file_extension_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportSnapshotResponse) ProtoMessage() {}
+
+func (x *ImportSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*ImportSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *ImportSnapshotResponse) GetMessage() isImportSnapshotResponse_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ImportSnapshotResponse) GetProgress() *Progress {
+	if x != nil {
+		if x, ok := x.Message.(*ImportSnapshotResponse_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *ImportSnapshotResponse) GetEnd() *ImportEnd {
+	if x != nil {
+		if x, ok := x.Message.(*ImportSnapshotResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isImportSnapshotResponse_Message interface {
+	isImportSnapshotResponse_Message()
+}
+
+type ImportSnapshotResponse_Progress struct {
+	Progress *Progress `protobuf:"bytes,1,opt,name=progress,proto3,oneof"`
+}
+
+type ImportSnapshotResponse_End struct {
+	End *ImportEnd `protobuf:"bytes,2,opt,name=end,proto3,oneof"`
+}
+
+func (*ImportSnapshotResponse_Progress) isImportSnapshotResponse_Message() {}
+
+func (*ImportSnapshotResponse_End) isImportSnapshotResponse_Message() {}
+
+type ImportEnd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot      *SnapshotRecord        `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Losses        []*Loss                `protobuf:"bytes,2,rep,name=losses,proto3" json:"losses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportEnd) Reset() {
+	*x = ImportEnd{}
+	mi := &file_extension_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportEnd) ProtoMessage() {}
+
+func (x *ImportEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportEnd.ProtoReflect.Descriptor instead.
+func (*ImportEnd) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *ImportEnd) GetSnapshot() *SnapshotRecord {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+func (x *ImportEnd) GetLosses() []*Loss {
+	if x != nil {
+		return x.Losses
+	}
+	return nil
+}
+
 var File_extension_proto protoreflect.FileDescriptor
 
 const file_extension_proto_rawDesc = "" +
@@ -4692,7 +5287,46 @@ const file_extension_proto_rawDesc = "" +
 	"\x0fRestoreResponse\x12>\n" +
 	"\bprogress\x18\x01 \x01(\v2 .sandboxer.extension.v1.ProgressH\x00R\bprogress\x12;\n" +
 	"\asandbox\x18\x02 \x01(\v2\x1f.sandboxer.extension.v1.SandboxH\x00R\asandboxB\t\n" +
-	"\amessage2\xca\x11\n" +
+	"\amessage\"j\n" +
+	"\x15ExportSnapshotRequest\x12\x1f\n" +
+	"\vsnapshot_id\x18\x01 \x01(\tR\n" +
+	"snapshotId\x12\x14\n" +
+	"\x05fleet\x18\x02 \x01(\tR\x05fleet\x12\x1a\n" +
+	"\bprogress\x18\x03 \x01(\bR\bprogress\"\xb0\x01\n" +
+	"\x16ExportSnapshotResponse\x12>\n" +
+	"\bprogress\x18\x01 \x01(\v2 .sandboxer.extension.v1.ProgressH\x00R\bprogress\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x125\n" +
+	"\x03end\x18\x03 \x01(\v2!.sandboxer.extension.v1.ExportEndH\x00R\x03endB\t\n" +
+	"\amessage\"o\n" +
+	"\tExportEnd\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x124\n" +
+	"\x06losses\x18\x03 \x03(\v2\x1c.sandboxer.extension.v1.LossR\x06losses\"^\n" +
+	"\x04Loss\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\x12\x14\n" +
+	"\x05paths\x18\x04 \x03(\tR\x05paths\"\xab\x01\n" +
+	"\x15ImportSnapshotRequest\x12;\n" +
+	"\x05start\x18\x01 \x01(\v2#.sandboxer.extension.v1.ImportStartH\x00R\x05start\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x124\n" +
+	"\x03end\x18\x03 \x01(\v2 .sandboxer.extension.v1.InputEndH\x00R\x03endB\t\n" +
+	"\amessage\"\xe2\x01\n" +
+	"\vImportStart\x12\x1f\n" +
+	"\vsnapshot_id\x18\x01 \x01(\tR\n" +
+	"snapshotId\x129\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12#\n" +
+	"\ridentity_json\x18\x03 \x01(\fR\fidentityJson\x126\n" +
+	"\x05event\x18\x04 \x01(\v2 .sandboxer.extension.v1.EventRefR\x05event\x12\x1a\n" +
+	"\bprogress\x18\x05 \x01(\bR\bprogress\"\x9a\x01\n" +
+	"\x16ImportSnapshotResponse\x12>\n" +
+	"\bprogress\x18\x01 \x01(\v2 .sandboxer.extension.v1.ProgressH\x00R\bprogress\x125\n" +
+	"\x03end\x18\x02 \x01(\v2!.sandboxer.extension.v1.ImportEndH\x00R\x03endB\t\n" +
+	"\amessage\"\x85\x01\n" +
+	"\tImportEnd\x12B\n" +
+	"\bsnapshot\x18\x01 \x01(\v2&.sandboxer.extension.v1.SnapshotRecordR\bsnapshot\x124\n" +
+	"\x06losses\x18\x02 \x03(\v2\x1c.sandboxer.extension.v1.LossR\x06losses2\xb2\x13\n" +
 	"\tExtension\x12]\n" +
 	"\bDescribe\x12'.sandboxer.extension.v1.DescribeRequest\x1a(.sandboxer.extension.v1.DescribeResponse\x12W\n" +
 	"\x06Cancel\x12%.sandboxer.extension.v1.CancelRequest\x1a&.sandboxer.extension.v1.CancelResponse\x12`\n" +
@@ -4717,7 +5351,9 @@ const file_extension_proto_rawDesc = "" +
 	"\rListSnapshots\x12,.sandboxer.extension.v1.ListSnapshotsRequest\x1a-.sandboxer.extension.v1.ListSnapshotsResponse0\x01\x12o\n" +
 	"\x0eExtendSnapshot\x12-.sandboxer.extension.v1.ExtendSnapshotRequest\x1a..sandboxer.extension.v1.ExtendSnapshotResponse\x12o\n" +
 	"\x0eDeleteSnapshot\x12-.sandboxer.extension.v1.DeleteSnapshotRequest\x1a..sandboxer.extension.v1.DeleteSnapshotResponse\x12\\\n" +
-	"\aRestore\x12&.sandboxer.extension.v1.RestoreRequest\x1a'.sandboxer.extension.v1.RestoreResponse0\x01BKZIgithub.com/sand-boxer/terraform-provider-sandboxer/sdk/plugin/internal/pbb\x06proto3"
+	"\aRestore\x12&.sandboxer.extension.v1.RestoreRequest\x1a'.sandboxer.extension.v1.RestoreResponse0\x01\x12q\n" +
+	"\x0eExportSnapshot\x12-.sandboxer.extension.v1.ExportSnapshotRequest\x1a..sandboxer.extension.v1.ExportSnapshotResponse0\x01\x12s\n" +
+	"\x0eImportSnapshot\x12-.sandboxer.extension.v1.ImportSnapshotRequest\x1a..sandboxer.extension.v1.ImportSnapshotResponse(\x010\x01BKZIgithub.com/sand-boxer/terraform-provider-sandboxer/sdk/plugin/internal/pbb\x06proto3"
 
 var (
 	file_extension_proto_rawDescOnce sync.Once
@@ -4731,7 +5367,7 @@ func file_extension_proto_rawDescGZIP() []byte {
 	return file_extension_proto_rawDescData
 }
 
-var file_extension_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_extension_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_extension_proto_goTypes = []any{
 	(*Failure)(nil),                // 0: sandboxer.extension.v1.Failure
 	(*Lease)(nil),                  // 1: sandboxer.extension.v1.Lease
@@ -4799,42 +5435,50 @@ var file_extension_proto_goTypes = []any{
 	(*DeleteSnapshotResponse)(nil), // 63: sandboxer.extension.v1.DeleteSnapshotResponse
 	(*RestoreRequest)(nil),         // 64: sandboxer.extension.v1.RestoreRequest
 	(*RestoreResponse)(nil),        // 65: sandboxer.extension.v1.RestoreResponse
-	nil,                            // 66: sandboxer.extension.v1.Sandbox.EndpointsEntry
-	nil,                            // 67: sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry
-	nil,                            // 68: sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry
-	nil,                            // 69: sandboxer.extension.v1.CreateOptions.EnvEntry
-	nil,                            // 70: sandboxer.extension.v1.CreateOptions.SecretsEntry
-	nil,                            // 71: sandboxer.extension.v1.ExecStart.EnvEntry
-	(*durationpb.Duration)(nil),    // 72: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 73: google.protobuf.Timestamp
+	(*ExportSnapshotRequest)(nil),  // 66: sandboxer.extension.v1.ExportSnapshotRequest
+	(*ExportSnapshotResponse)(nil), // 67: sandboxer.extension.v1.ExportSnapshotResponse
+	(*ExportEnd)(nil),              // 68: sandboxer.extension.v1.ExportEnd
+	(*Loss)(nil),                   // 69: sandboxer.extension.v1.Loss
+	(*ImportSnapshotRequest)(nil),  // 70: sandboxer.extension.v1.ImportSnapshotRequest
+	(*ImportStart)(nil),            // 71: sandboxer.extension.v1.ImportStart
+	(*ImportSnapshotResponse)(nil), // 72: sandboxer.extension.v1.ImportSnapshotResponse
+	(*ImportEnd)(nil),              // 73: sandboxer.extension.v1.ImportEnd
+	nil,                            // 74: sandboxer.extension.v1.Sandbox.EndpointsEntry
+	nil,                            // 75: sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry
+	nil,                            // 76: sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry
+	nil,                            // 77: sandboxer.extension.v1.CreateOptions.EnvEntry
+	nil,                            // 78: sandboxer.extension.v1.CreateOptions.SecretsEntry
+	nil,                            // 79: sandboxer.extension.v1.ExecStart.EnvEntry
+	(*durationpb.Duration)(nil),    // 80: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 81: google.protobuf.Timestamp
 }
 var file_extension_proto_depIdxs = []int32{
 	1,   // 0: sandboxer.extension.v1.Failure.lease:type_name -> sandboxer.extension.v1.Lease
-	72,  // 1: sandboxer.extension.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	73,  // 2: sandboxer.extension.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
-	73,  // 3: sandboxer.extension.v1.Lease.max_expires_at:type_name -> google.protobuf.Timestamp
+	80,  // 1: sandboxer.extension.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	81,  // 2: sandboxer.extension.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
+	81,  // 3: sandboxer.extension.v1.Lease.max_expires_at:type_name -> google.protobuf.Timestamp
 	2,   // 4: sandboxer.extension.v1.Lease.event:type_name -> sandboxer.extension.v1.EventRef
 	1,   // 5: sandboxer.extension.v1.Sandbox.lease:type_name -> sandboxer.extension.v1.Lease
-	73,  // 6: sandboxer.extension.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	66,  // 7: sandboxer.extension.v1.Sandbox.endpoints:type_name -> sandboxer.extension.v1.Sandbox.EndpointsEntry
-	72,  // 8: sandboxer.extension.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
-	72,  // 9: sandboxer.extension.v1.Sandbox.expiry_snapshot_ttl:type_name -> google.protobuf.Duration
-	72,  // 10: sandboxer.extension.v1.Sandbox.paused_ttl:type_name -> google.protobuf.Duration
-	73,  // 11: sandboxer.extension.v1.Sandbox.idle_expires_at:type_name -> google.protobuf.Timestamp
-	73,  // 12: sandboxer.extension.v1.SnapshotRecord.created_at:type_name -> google.protobuf.Timestamp
-	73,  // 13: sandboxer.extension.v1.SnapshotRecord.expires_at:type_name -> google.protobuf.Timestamp
+	81,  // 6: sandboxer.extension.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	74,  // 7: sandboxer.extension.v1.Sandbox.endpoints:type_name -> sandboxer.extension.v1.Sandbox.EndpointsEntry
+	80,  // 8: sandboxer.extension.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	80,  // 9: sandboxer.extension.v1.Sandbox.expiry_snapshot_ttl:type_name -> google.protobuf.Duration
+	80,  // 10: sandboxer.extension.v1.Sandbox.paused_ttl:type_name -> google.protobuf.Duration
+	81,  // 11: sandboxer.extension.v1.Sandbox.idle_expires_at:type_name -> google.protobuf.Timestamp
+	81,  // 12: sandboxer.extension.v1.SnapshotRecord.created_at:type_name -> google.protobuf.Timestamp
+	81,  // 13: sandboxer.extension.v1.SnapshotRecord.expires_at:type_name -> google.protobuf.Timestamp
 	12,  // 14: sandboxer.extension.v1.DescribeResponse.config_keys:type_name -> sandboxer.extension.v1.ConfigKey
-	67,  // 15: sandboxer.extension.v1.DescribeResponse.capabilities:type_name -> sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry
-	68,  // 16: sandboxer.extension.v1.ProbeResponse.capabilities:type_name -> sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry
+	75,  // 15: sandboxer.extension.v1.DescribeResponse.capabilities:type_name -> sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry
+	76,  // 16: sandboxer.extension.v1.ProbeResponse.capabilities:type_name -> sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry
 	17,  // 17: sandboxer.extension.v1.ProbeResponse.details:type_name -> sandboxer.extension.v1.Detail
-	73,  // 18: sandboxer.extension.v1.CreateOptions.expires_at:type_name -> google.protobuf.Timestamp
-	73,  // 19: sandboxer.extension.v1.CreateOptions.max_expires_at:type_name -> google.protobuf.Timestamp
-	69,  // 20: sandboxer.extension.v1.CreateOptions.env:type_name -> sandboxer.extension.v1.CreateOptions.EnvEntry
-	70,  // 21: sandboxer.extension.v1.CreateOptions.secrets:type_name -> sandboxer.extension.v1.CreateOptions.SecretsEntry
+	81,  // 18: sandboxer.extension.v1.CreateOptions.expires_at:type_name -> google.protobuf.Timestamp
+	81,  // 19: sandboxer.extension.v1.CreateOptions.max_expires_at:type_name -> google.protobuf.Timestamp
+	77,  // 20: sandboxer.extension.v1.CreateOptions.env:type_name -> sandboxer.extension.v1.CreateOptions.EnvEntry
+	78,  // 21: sandboxer.extension.v1.CreateOptions.secrets:type_name -> sandboxer.extension.v1.CreateOptions.SecretsEntry
 	2,   // 22: sandboxer.extension.v1.CreateOptions.event:type_name -> sandboxer.extension.v1.EventRef
-	72,  // 23: sandboxer.extension.v1.CreateOptions.idle_timeout:type_name -> google.protobuf.Duration
-	72,  // 24: sandboxer.extension.v1.CreateOptions.expiry_snapshot_ttl:type_name -> google.protobuf.Duration
-	72,  // 25: sandboxer.extension.v1.CreateOptions.paused_ttl:type_name -> google.protobuf.Duration
+	80,  // 23: sandboxer.extension.v1.CreateOptions.idle_timeout:type_name -> google.protobuf.Duration
+	80,  // 24: sandboxer.extension.v1.CreateOptions.expiry_snapshot_ttl:type_name -> google.protobuf.Duration
+	80,  // 25: sandboxer.extension.v1.CreateOptions.paused_ttl:type_name -> google.protobuf.Duration
 	18,  // 26: sandboxer.extension.v1.CreateRequest.options:type_name -> sandboxer.extension.v1.CreateOptions
 	7,   // 27: sandboxer.extension.v1.CreateResponse.progress:type_name -> sandboxer.extension.v1.Progress
 	4,   // 28: sandboxer.extension.v1.CreateResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
@@ -4843,11 +5487,11 @@ var file_extension_proto_depIdxs = []int32{
 	4,   // 31: sandboxer.extension.v1.ListResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
 	25,  // 32: sandboxer.extension.v1.ListResponse.end:type_name -> sandboxer.extension.v1.ListEnd
 	3,   // 33: sandboxer.extension.v1.ExtendRequest.target:type_name -> sandboxer.extension.v1.Target
-	73,  // 34: sandboxer.extension.v1.ExtendRequest.expires_at:type_name -> google.protobuf.Timestamp
+	81,  // 34: sandboxer.extension.v1.ExtendRequest.expires_at:type_name -> google.protobuf.Timestamp
 	2,   // 35: sandboxer.extension.v1.ExtendRequest.event:type_name -> sandboxer.extension.v1.EventRef
 	1,   // 36: sandboxer.extension.v1.ExtendResponse.lease:type_name -> sandboxer.extension.v1.Lease
 	3,   // 37: sandboxer.extension.v1.ExpireRequest.target:type_name -> sandboxer.extension.v1.Target
-	73,  // 38: sandboxer.extension.v1.ExpireRequest.expires_at:type_name -> google.protobuf.Timestamp
+	81,  // 38: sandboxer.extension.v1.ExpireRequest.expires_at:type_name -> google.protobuf.Timestamp
 	2,   // 39: sandboxer.extension.v1.ExpireRequest.event:type_name -> sandboxer.extension.v1.EventRef
 	1,   // 40: sandboxer.extension.v1.ExpireResponse.lease:type_name -> sandboxer.extension.v1.Lease
 	3,   // 41: sandboxer.extension.v1.ClaimRequest.target:type_name -> sandboxer.extension.v1.Target
@@ -4858,8 +5502,8 @@ var file_extension_proto_depIdxs = []int32{
 	35,  // 46: sandboxer.extension.v1.ExecRequest.start:type_name -> sandboxer.extension.v1.ExecStart
 	36,  // 47: sandboxer.extension.v1.ExecRequest.stdin_end:type_name -> sandboxer.extension.v1.InputEnd
 	3,   // 48: sandboxer.extension.v1.ExecStart.target:type_name -> sandboxer.extension.v1.Target
-	71,  // 49: sandboxer.extension.v1.ExecStart.env:type_name -> sandboxer.extension.v1.ExecStart.EnvEntry
-	72,  // 50: sandboxer.extension.v1.ExecStart.timeout:type_name -> google.protobuf.Duration
+	79,  // 49: sandboxer.extension.v1.ExecStart.env:type_name -> sandboxer.extension.v1.ExecStart.EnvEntry
+	80,  // 50: sandboxer.extension.v1.ExecStart.timeout:type_name -> google.protobuf.Duration
 	38,  // 51: sandboxer.extension.v1.ExecResponse.end:type_name -> sandboxer.extension.v1.ExecEnd
 	40,  // 52: sandboxer.extension.v1.CopyInRequest.start:type_name -> sandboxer.extension.v1.CopyInStart
 	36,  // 53: sandboxer.extension.v1.CopyInRequest.end:type_name -> sandboxer.extension.v1.InputEnd
@@ -4875,73 +5519,88 @@ var file_extension_proto_depIdxs = []int32{
 	7,   // 63: sandboxer.extension.v1.PrepareResponse.progress:type_name -> sandboxer.extension.v1.Progress
 	53,  // 64: sandboxer.extension.v1.PrepareResponse.end:type_name -> sandboxer.extension.v1.PrepareEnd
 	3,   // 65: sandboxer.extension.v1.SnapshotRequest.target:type_name -> sandboxer.extension.v1.Target
-	73,  // 66: sandboxer.extension.v1.SnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
+	81,  // 66: sandboxer.extension.v1.SnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
 	2,   // 67: sandboxer.extension.v1.SnapshotRequest.event:type_name -> sandboxer.extension.v1.EventRef
 	7,   // 68: sandboxer.extension.v1.SnapshotResponse.progress:type_name -> sandboxer.extension.v1.Progress
 	5,   // 69: sandboxer.extension.v1.SnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
 	5,   // 70: sandboxer.extension.v1.GetSnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
 	5,   // 71: sandboxer.extension.v1.ListSnapshotsResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
 	25,  // 72: sandboxer.extension.v1.ListSnapshotsResponse.end:type_name -> sandboxer.extension.v1.ListEnd
-	73,  // 73: sandboxer.extension.v1.ExtendSnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
+	81,  // 73: sandboxer.extension.v1.ExtendSnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
 	5,   // 74: sandboxer.extension.v1.ExtendSnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
 	18,  // 75: sandboxer.extension.v1.RestoreRequest.options:type_name -> sandboxer.extension.v1.CreateOptions
 	7,   // 76: sandboxer.extension.v1.RestoreResponse.progress:type_name -> sandboxer.extension.v1.Progress
 	4,   // 77: sandboxer.extension.v1.RestoreResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
-	6,   // 78: sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
-	6,   // 79: sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
-	10,  // 80: sandboxer.extension.v1.Extension.Describe:input_type -> sandboxer.extension.v1.DescribeRequest
-	8,   // 81: sandboxer.extension.v1.Extension.Cancel:input_type -> sandboxer.extension.v1.CancelRequest
-	13,  // 82: sandboxer.extension.v1.Extension.Configure:input_type -> sandboxer.extension.v1.ConfigureRequest
-	15,  // 83: sandboxer.extension.v1.Extension.Probe:input_type -> sandboxer.extension.v1.ProbeRequest
-	19,  // 84: sandboxer.extension.v1.Extension.Create:input_type -> sandboxer.extension.v1.CreateRequest
-	21,  // 85: sandboxer.extension.v1.Extension.Get:input_type -> sandboxer.extension.v1.GetRequest
-	23,  // 86: sandboxer.extension.v1.Extension.List:input_type -> sandboxer.extension.v1.ListRequest
-	26,  // 87: sandboxer.extension.v1.Extension.Extend:input_type -> sandboxer.extension.v1.ExtendRequest
-	28,  // 88: sandboxer.extension.v1.Extension.Expire:input_type -> sandboxer.extension.v1.ExpireRequest
-	30,  // 89: sandboxer.extension.v1.Extension.Claim:input_type -> sandboxer.extension.v1.ClaimRequest
-	32,  // 90: sandboxer.extension.v1.Extension.Destroy:input_type -> sandboxer.extension.v1.DestroyRequest
-	34,  // 91: sandboxer.extension.v1.Extension.Exec:input_type -> sandboxer.extension.v1.ExecRequest
-	39,  // 92: sandboxer.extension.v1.Extension.CopyIn:input_type -> sandboxer.extension.v1.CopyInRequest
-	42,  // 93: sandboxer.extension.v1.Extension.CopyOut:input_type -> sandboxer.extension.v1.CopyOutRequest
-	45,  // 94: sandboxer.extension.v1.Extension.Logs:input_type -> sandboxer.extension.v1.LogsRequest
-	47,  // 95: sandboxer.extension.v1.Extension.Pause:input_type -> sandboxer.extension.v1.PauseRequest
-	49,  // 96: sandboxer.extension.v1.Extension.Resume:input_type -> sandboxer.extension.v1.ResumeRequest
-	51,  // 97: sandboxer.extension.v1.Extension.Prepare:input_type -> sandboxer.extension.v1.PrepareRequest
-	54,  // 98: sandboxer.extension.v1.Extension.Snapshot:input_type -> sandboxer.extension.v1.SnapshotRequest
-	56,  // 99: sandboxer.extension.v1.Extension.GetSnapshot:input_type -> sandboxer.extension.v1.GetSnapshotRequest
-	58,  // 100: sandboxer.extension.v1.Extension.ListSnapshots:input_type -> sandboxer.extension.v1.ListSnapshotsRequest
-	60,  // 101: sandboxer.extension.v1.Extension.ExtendSnapshot:input_type -> sandboxer.extension.v1.ExtendSnapshotRequest
-	62,  // 102: sandboxer.extension.v1.Extension.DeleteSnapshot:input_type -> sandboxer.extension.v1.DeleteSnapshotRequest
-	64,  // 103: sandboxer.extension.v1.Extension.Restore:input_type -> sandboxer.extension.v1.RestoreRequest
-	11,  // 104: sandboxer.extension.v1.Extension.Describe:output_type -> sandboxer.extension.v1.DescribeResponse
-	9,   // 105: sandboxer.extension.v1.Extension.Cancel:output_type -> sandboxer.extension.v1.CancelResponse
-	14,  // 106: sandboxer.extension.v1.Extension.Configure:output_type -> sandboxer.extension.v1.ConfigureResponse
-	16,  // 107: sandboxer.extension.v1.Extension.Probe:output_type -> sandboxer.extension.v1.ProbeResponse
-	20,  // 108: sandboxer.extension.v1.Extension.Create:output_type -> sandboxer.extension.v1.CreateResponse
-	22,  // 109: sandboxer.extension.v1.Extension.Get:output_type -> sandboxer.extension.v1.GetResponse
-	24,  // 110: sandboxer.extension.v1.Extension.List:output_type -> sandboxer.extension.v1.ListResponse
-	27,  // 111: sandboxer.extension.v1.Extension.Extend:output_type -> sandboxer.extension.v1.ExtendResponse
-	29,  // 112: sandboxer.extension.v1.Extension.Expire:output_type -> sandboxer.extension.v1.ExpireResponse
-	31,  // 113: sandboxer.extension.v1.Extension.Claim:output_type -> sandboxer.extension.v1.ClaimResponse
-	33,  // 114: sandboxer.extension.v1.Extension.Destroy:output_type -> sandboxer.extension.v1.DestroyResponse
-	37,  // 115: sandboxer.extension.v1.Extension.Exec:output_type -> sandboxer.extension.v1.ExecResponse
-	41,  // 116: sandboxer.extension.v1.Extension.CopyIn:output_type -> sandboxer.extension.v1.CopyInResponse
-	43,  // 117: sandboxer.extension.v1.Extension.CopyOut:output_type -> sandboxer.extension.v1.CopyOutResponse
-	46,  // 118: sandboxer.extension.v1.Extension.Logs:output_type -> sandboxer.extension.v1.LogsResponse
-	48,  // 119: sandboxer.extension.v1.Extension.Pause:output_type -> sandboxer.extension.v1.PauseResponse
-	50,  // 120: sandboxer.extension.v1.Extension.Resume:output_type -> sandboxer.extension.v1.ResumeResponse
-	52,  // 121: sandboxer.extension.v1.Extension.Prepare:output_type -> sandboxer.extension.v1.PrepareResponse
-	55,  // 122: sandboxer.extension.v1.Extension.Snapshot:output_type -> sandboxer.extension.v1.SnapshotResponse
-	57,  // 123: sandboxer.extension.v1.Extension.GetSnapshot:output_type -> sandboxer.extension.v1.GetSnapshotResponse
-	59,  // 124: sandboxer.extension.v1.Extension.ListSnapshots:output_type -> sandboxer.extension.v1.ListSnapshotsResponse
-	61,  // 125: sandboxer.extension.v1.Extension.ExtendSnapshot:output_type -> sandboxer.extension.v1.ExtendSnapshotResponse
-	63,  // 126: sandboxer.extension.v1.Extension.DeleteSnapshot:output_type -> sandboxer.extension.v1.DeleteSnapshotResponse
-	65,  // 127: sandboxer.extension.v1.Extension.Restore:output_type -> sandboxer.extension.v1.RestoreResponse
-	104, // [104:128] is the sub-list for method output_type
-	80,  // [80:104] is the sub-list for method input_type
-	80,  // [80:80] is the sub-list for extension type_name
-	80,  // [80:80] is the sub-list for extension extendee
-	0,   // [0:80] is the sub-list for field type_name
+	7,   // 78: sandboxer.extension.v1.ExportSnapshotResponse.progress:type_name -> sandboxer.extension.v1.Progress
+	68,  // 79: sandboxer.extension.v1.ExportSnapshotResponse.end:type_name -> sandboxer.extension.v1.ExportEnd
+	69,  // 80: sandboxer.extension.v1.ExportEnd.losses:type_name -> sandboxer.extension.v1.Loss
+	71,  // 81: sandboxer.extension.v1.ImportSnapshotRequest.start:type_name -> sandboxer.extension.v1.ImportStart
+	36,  // 82: sandboxer.extension.v1.ImportSnapshotRequest.end:type_name -> sandboxer.extension.v1.InputEnd
+	81,  // 83: sandboxer.extension.v1.ImportStart.expires_at:type_name -> google.protobuf.Timestamp
+	2,   // 84: sandboxer.extension.v1.ImportStart.event:type_name -> sandboxer.extension.v1.EventRef
+	7,   // 85: sandboxer.extension.v1.ImportSnapshotResponse.progress:type_name -> sandboxer.extension.v1.Progress
+	73,  // 86: sandboxer.extension.v1.ImportSnapshotResponse.end:type_name -> sandboxer.extension.v1.ImportEnd
+	5,   // 87: sandboxer.extension.v1.ImportEnd.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
+	69,  // 88: sandboxer.extension.v1.ImportEnd.losses:type_name -> sandboxer.extension.v1.Loss
+	6,   // 89: sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
+	6,   // 90: sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
+	10,  // 91: sandboxer.extension.v1.Extension.Describe:input_type -> sandboxer.extension.v1.DescribeRequest
+	8,   // 92: sandboxer.extension.v1.Extension.Cancel:input_type -> sandboxer.extension.v1.CancelRequest
+	13,  // 93: sandboxer.extension.v1.Extension.Configure:input_type -> sandboxer.extension.v1.ConfigureRequest
+	15,  // 94: sandboxer.extension.v1.Extension.Probe:input_type -> sandboxer.extension.v1.ProbeRequest
+	19,  // 95: sandboxer.extension.v1.Extension.Create:input_type -> sandboxer.extension.v1.CreateRequest
+	21,  // 96: sandboxer.extension.v1.Extension.Get:input_type -> sandboxer.extension.v1.GetRequest
+	23,  // 97: sandboxer.extension.v1.Extension.List:input_type -> sandboxer.extension.v1.ListRequest
+	26,  // 98: sandboxer.extension.v1.Extension.Extend:input_type -> sandboxer.extension.v1.ExtendRequest
+	28,  // 99: sandboxer.extension.v1.Extension.Expire:input_type -> sandboxer.extension.v1.ExpireRequest
+	30,  // 100: sandboxer.extension.v1.Extension.Claim:input_type -> sandboxer.extension.v1.ClaimRequest
+	32,  // 101: sandboxer.extension.v1.Extension.Destroy:input_type -> sandboxer.extension.v1.DestroyRequest
+	34,  // 102: sandboxer.extension.v1.Extension.Exec:input_type -> sandboxer.extension.v1.ExecRequest
+	39,  // 103: sandboxer.extension.v1.Extension.CopyIn:input_type -> sandboxer.extension.v1.CopyInRequest
+	42,  // 104: sandboxer.extension.v1.Extension.CopyOut:input_type -> sandboxer.extension.v1.CopyOutRequest
+	45,  // 105: sandboxer.extension.v1.Extension.Logs:input_type -> sandboxer.extension.v1.LogsRequest
+	47,  // 106: sandboxer.extension.v1.Extension.Pause:input_type -> sandboxer.extension.v1.PauseRequest
+	49,  // 107: sandboxer.extension.v1.Extension.Resume:input_type -> sandboxer.extension.v1.ResumeRequest
+	51,  // 108: sandboxer.extension.v1.Extension.Prepare:input_type -> sandboxer.extension.v1.PrepareRequest
+	54,  // 109: sandboxer.extension.v1.Extension.Snapshot:input_type -> sandboxer.extension.v1.SnapshotRequest
+	56,  // 110: sandboxer.extension.v1.Extension.GetSnapshot:input_type -> sandboxer.extension.v1.GetSnapshotRequest
+	58,  // 111: sandboxer.extension.v1.Extension.ListSnapshots:input_type -> sandboxer.extension.v1.ListSnapshotsRequest
+	60,  // 112: sandboxer.extension.v1.Extension.ExtendSnapshot:input_type -> sandboxer.extension.v1.ExtendSnapshotRequest
+	62,  // 113: sandboxer.extension.v1.Extension.DeleteSnapshot:input_type -> sandboxer.extension.v1.DeleteSnapshotRequest
+	64,  // 114: sandboxer.extension.v1.Extension.Restore:input_type -> sandboxer.extension.v1.RestoreRequest
+	66,  // 115: sandboxer.extension.v1.Extension.ExportSnapshot:input_type -> sandboxer.extension.v1.ExportSnapshotRequest
+	70,  // 116: sandboxer.extension.v1.Extension.ImportSnapshot:input_type -> sandboxer.extension.v1.ImportSnapshotRequest
+	11,  // 117: sandboxer.extension.v1.Extension.Describe:output_type -> sandboxer.extension.v1.DescribeResponse
+	9,   // 118: sandboxer.extension.v1.Extension.Cancel:output_type -> sandboxer.extension.v1.CancelResponse
+	14,  // 119: sandboxer.extension.v1.Extension.Configure:output_type -> sandboxer.extension.v1.ConfigureResponse
+	16,  // 120: sandboxer.extension.v1.Extension.Probe:output_type -> sandboxer.extension.v1.ProbeResponse
+	20,  // 121: sandboxer.extension.v1.Extension.Create:output_type -> sandboxer.extension.v1.CreateResponse
+	22,  // 122: sandboxer.extension.v1.Extension.Get:output_type -> sandboxer.extension.v1.GetResponse
+	24,  // 123: sandboxer.extension.v1.Extension.List:output_type -> sandboxer.extension.v1.ListResponse
+	27,  // 124: sandboxer.extension.v1.Extension.Extend:output_type -> sandboxer.extension.v1.ExtendResponse
+	29,  // 125: sandboxer.extension.v1.Extension.Expire:output_type -> sandboxer.extension.v1.ExpireResponse
+	31,  // 126: sandboxer.extension.v1.Extension.Claim:output_type -> sandboxer.extension.v1.ClaimResponse
+	33,  // 127: sandboxer.extension.v1.Extension.Destroy:output_type -> sandboxer.extension.v1.DestroyResponse
+	37,  // 128: sandboxer.extension.v1.Extension.Exec:output_type -> sandboxer.extension.v1.ExecResponse
+	41,  // 129: sandboxer.extension.v1.Extension.CopyIn:output_type -> sandboxer.extension.v1.CopyInResponse
+	43,  // 130: sandboxer.extension.v1.Extension.CopyOut:output_type -> sandboxer.extension.v1.CopyOutResponse
+	46,  // 131: sandboxer.extension.v1.Extension.Logs:output_type -> sandboxer.extension.v1.LogsResponse
+	48,  // 132: sandboxer.extension.v1.Extension.Pause:output_type -> sandboxer.extension.v1.PauseResponse
+	50,  // 133: sandboxer.extension.v1.Extension.Resume:output_type -> sandboxer.extension.v1.ResumeResponse
+	52,  // 134: sandboxer.extension.v1.Extension.Prepare:output_type -> sandboxer.extension.v1.PrepareResponse
+	55,  // 135: sandboxer.extension.v1.Extension.Snapshot:output_type -> sandboxer.extension.v1.SnapshotResponse
+	57,  // 136: sandboxer.extension.v1.Extension.GetSnapshot:output_type -> sandboxer.extension.v1.GetSnapshotResponse
+	59,  // 137: sandboxer.extension.v1.Extension.ListSnapshots:output_type -> sandboxer.extension.v1.ListSnapshotsResponse
+	61,  // 138: sandboxer.extension.v1.Extension.ExtendSnapshot:output_type -> sandboxer.extension.v1.ExtendSnapshotResponse
+	63,  // 139: sandboxer.extension.v1.Extension.DeleteSnapshot:output_type -> sandboxer.extension.v1.DeleteSnapshotResponse
+	65,  // 140: sandboxer.extension.v1.Extension.Restore:output_type -> sandboxer.extension.v1.RestoreResponse
+	67,  // 141: sandboxer.extension.v1.Extension.ExportSnapshot:output_type -> sandboxer.extension.v1.ExportSnapshotResponse
+	72,  // 142: sandboxer.extension.v1.Extension.ImportSnapshot:output_type -> sandboxer.extension.v1.ImportSnapshotResponse
+	117, // [117:143] is the sub-list for method output_type
+	91,  // [91:117] is the sub-list for method input_type
+	91,  // [91:91] is the sub-list for extension type_name
+	91,  // [91:91] is the sub-list for extension extendee
+	0,   // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_extension_proto_init() }
@@ -4996,13 +5655,27 @@ func file_extension_proto_init() {
 		(*RestoreResponse_Progress)(nil),
 		(*RestoreResponse_Sandbox)(nil),
 	}
+	file_extension_proto_msgTypes[67].OneofWrappers = []any{
+		(*ExportSnapshotResponse_Progress)(nil),
+		(*ExportSnapshotResponse_Data)(nil),
+		(*ExportSnapshotResponse_End)(nil),
+	}
+	file_extension_proto_msgTypes[70].OneofWrappers = []any{
+		(*ImportSnapshotRequest_Start)(nil),
+		(*ImportSnapshotRequest_Data)(nil),
+		(*ImportSnapshotRequest_End)(nil),
+	}
+	file_extension_proto_msgTypes[72].OneofWrappers = []any{
+		(*ImportSnapshotResponse_Progress)(nil),
+		(*ImportSnapshotResponse_End)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_extension_proto_rawDesc), len(file_extension_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   72,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -62,6 +62,8 @@ const (
 	Extension_ExtendSnapshot_FullMethodName = "/sandboxer.extension.v1.Extension/ExtendSnapshot"
 	Extension_DeleteSnapshot_FullMethodName = "/sandboxer.extension.v1.Extension/DeleteSnapshot"
 	Extension_Restore_FullMethodName        = "/sandboxer.extension.v1.Extension/Restore"
+	Extension_ExportSnapshot_FullMethodName = "/sandboxer.extension.v1.Extension/ExportSnapshot"
+	Extension_ImportSnapshot_FullMethodName = "/sandboxer.extension.v1.Extension/ImportSnapshot"
 )
 
 // ExtensionClient is the client API for Extension service.
@@ -99,6 +101,9 @@ type ExtensionClient interface {
 	ExtendSnapshot(ctx context.Context, in *ExtendSnapshotRequest, opts ...grpc.CallOption) (*ExtendSnapshotResponse, error)
 	DeleteSnapshot(ctx context.Context, in *DeleteSnapshotRequest, opts ...grpc.CallOption) (*DeleteSnapshotResponse, error)
 	Restore(ctx context.Context, in *RestoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RestoreResponse], error)
+	// Announced as the ability "portable", which comes with "snapshot".
+	ExportSnapshot(ctx context.Context, in *ExportSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSnapshotResponse], error)
+	ImportSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ImportSnapshotRequest, ImportSnapshotResponse], error)
 }
 
 type extensionClient struct {
@@ -427,6 +432,38 @@ func (c *extensionClient) Restore(ctx context.Context, in *RestoreRequest, opts 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Extension_RestoreClient = grpc.ServerStreamingClient[RestoreResponse]
 
+func (c *extensionClient) ExportSnapshot(ctx context.Context, in *ExportSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Extension_ServiceDesc.Streams[10], Extension_ExportSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ExportSnapshotRequest, ExportSnapshotResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Extension_ExportSnapshotClient = grpc.ServerStreamingClient[ExportSnapshotResponse]
+
+func (c *extensionClient) ImportSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ImportSnapshotRequest, ImportSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Extension_ServiceDesc.Streams[11], Extension_ImportSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ImportSnapshotRequest, ImportSnapshotResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Extension_ImportSnapshotClient = grpc.BidiStreamingClient[ImportSnapshotRequest, ImportSnapshotResponse]
+
 // ExtensionServer is the server API for Extension service.
 // All implementations must embed UnimplementedExtensionServer
 // for forward compatibility.
@@ -462,6 +499,9 @@ type ExtensionServer interface {
 	ExtendSnapshot(context.Context, *ExtendSnapshotRequest) (*ExtendSnapshotResponse, error)
 	DeleteSnapshot(context.Context, *DeleteSnapshotRequest) (*DeleteSnapshotResponse, error)
 	Restore(*RestoreRequest, grpc.ServerStreamingServer[RestoreResponse]) error
+	// Announced as the ability "portable", which comes with "snapshot".
+	ExportSnapshot(*ExportSnapshotRequest, grpc.ServerStreamingServer[ExportSnapshotResponse]) error
+	ImportSnapshot(grpc.BidiStreamingServer[ImportSnapshotRequest, ImportSnapshotResponse]) error
 	mustEmbedUnimplementedExtensionServer()
 }
 
@@ -543,6 +583,12 @@ func (UnimplementedExtensionServer) DeleteSnapshot(context.Context, *DeleteSnaps
 }
 func (UnimplementedExtensionServer) Restore(*RestoreRequest, grpc.ServerStreamingServer[RestoreResponse]) error {
 	return status.Error(codes.Unimplemented, "method Restore not implemented")
+}
+func (UnimplementedExtensionServer) ExportSnapshot(*ExportSnapshotRequest, grpc.ServerStreamingServer[ExportSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method ExportSnapshot not implemented")
+}
+func (UnimplementedExtensionServer) ImportSnapshot(grpc.BidiStreamingServer[ImportSnapshotRequest, ImportSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method ImportSnapshot not implemented")
 }
 func (UnimplementedExtensionServer) mustEmbedUnimplementedExtensionServer() {}
 func (UnimplementedExtensionServer) testEmbeddedByValue()                   {}
@@ -919,6 +965,24 @@ func _Extension_Restore_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Extension_RestoreServer = grpc.ServerStreamingServer[RestoreResponse]
 
+func _Extension_ExportSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ExportSnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ExtensionServer).ExportSnapshot(m, &grpc.GenericServerStream[ExportSnapshotRequest, ExportSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Extension_ExportSnapshotServer = grpc.ServerStreamingServer[ExportSnapshotResponse]
+
+func _Extension_ImportSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ExtensionServer).ImportSnapshot(&grpc.GenericServerStream[ImportSnapshotRequest, ImportSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Extension_ImportSnapshotServer = grpc.BidiStreamingServer[ImportSnapshotRequest, ImportSnapshotResponse]
+
 // Extension_ServiceDesc is the grpc.ServiceDesc for Extension service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1034,6 +1098,17 @@ var Extension_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Restore",
 			Handler:       _Extension_Restore_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ExportSnapshot",
+			Handler:       _Extension_ExportSnapshot_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ImportSnapshot",
+			Handler:       _Extension_ImportSnapshot_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "extension.proto",

@@ -21,8 +21,9 @@ func (l *Ledger) Exclusive(ctx context.Context, act func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, ErrBusy)
 	defer cancel()
 	// Goroutines of this process queue here: each opens the file anew, so the
-	// file's lock would hold between them as well, but not in their order.
-	leave, err := l.gate.enter(ctx, exclusiveName)
+	// file's lock would hold between them as well, but not in their order. The
+	// gate is not the one of the logs: act may wait at each of its slots.
+	leave, err := l.exclusive.enter(ctx, exclusiveName)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,9 @@ const DefaultRetention = 7 * 24 * time.Hour
 type Ledger struct {
 	dir   string
 	clock clock.Clock
-	gate  gate
+	gate  gate // of the logs
+
+	exclusive gate
 
 	mu sync.Mutex
 	id string

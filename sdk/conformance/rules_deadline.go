@@ -263,14 +263,25 @@ func idleEnds(c *check) {
 }
 
 func idleExec(c *check) {
-	// Long enough for a busy machine to get from one call to the next.
-	idle := 3 * c.kit.suite.Timing.Short
-	opts := c.creation()
-	opts.IdleTimeout = idle
-	s, target := c.ready(opts)
-	deadline := s.Lease.ExpiresAt
-	c.exec(target, c.commands().Sleep(idle+idle/2))
-	s = c.get(c.kit.b, target)
+	var target sdk.Target
+	var deadline time.Time
+	first := 3 * c.kit.suite.Timing.Short
+	for idle := first; ; idle *= 5 {
+		opts := c.creation()
+		opts.IdleTimeout = idle
+		made, at := c.create(opts)
+		target, deadline = at, made.Lease.ExpiresAt
+		begun := c.now()
+		c.soon(func() bool { return c.get(c.kit.a, target).Status != sdk.StatusCreating })
+		got, err := c.execute(c.kit.a, sdk.ExecOptions{Target: target, Command: c.commands().Sleep(idle + idle/2)})
+		if err != nil && idle == first && c.now().Sub(begun) < idle {
+			continue // on a busy machine its clock ended before the command came to it
+		}
+		c.need(err, "run a command that lasts longer than idle_timeout")
+		c.failIf(got.ExitCode != 0, "a command that lasts longer than idle_timeout: %s", got)
+		break
+	}
+	s := c.get(c.kit.b, target)
 	c.failIf(s.Status != sdk.StatusReady, "used all the time, it is %s: %s", s.Status, s.Reason)
 	c.failIf(!s.Lease.ExpiresAt.Equal(deadline), "its use moved the deadline from %s to %s", deadline, s.Lease.ExpiresAt)
 }

@@ -79,8 +79,13 @@ func (e *Extension) sandbox(r record.Record, dir string) sdk.Sandbox {
 		Lease: r.Lease, CreatedAt: r.CreatedAt, OnExpiry: r.OnExpiry, Profile: r.Profile,
 		IdleTimeout: r.IdleTimeout, ExpirySnapshotTTL: r.ExpirySnapshotTTL, PausedTTL: r.PausedTTL,
 		IdleExpiresAt: idleExpiresAt(r, dir, status), EndReason: endReason(r, status),
-		ExpirySnapshotID: r.ExpirySnapshotID, ExpirySnapshotError: r.ExpirySnapshotError,
-		Endpoints: endpoints(r),
+		ExpirySnapshotError: r.ExpirySnapshotError,
+		Endpoints:           endpoints(r),
+	}
+	// Until its supervisor is done, an extend still does away with the snapshot,
+	// and nobody can have it.
+	if r.ExpirySnapshotID != "" && !record.SupervisorAlive(dir) {
+		s.ExpirySnapshotID = r.ExpirySnapshotID
 	}
 	if status == sdk.StatusLost && exceeded(r) != "" {
 		s.EndReason = sdk.EndLimit

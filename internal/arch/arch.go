@@ -57,7 +57,7 @@ var rules = []rule{
 	// nothing of another, of the ledger or of any face.
 	{"internal/backend", []string{"sdk", "sdk/plugin/...", "internal/clock", "internal/failpoint"}},
 	{"internal/sshtransport/...", []string{"sdk", "internal/clock"}},
-	{"internal/backend/*/...", []string{"sdk", "sdk/copytar", "internal/clock", "internal/sshtransport/..."}},
+	{"internal/backend/*/...", []string{"sdk", "sdk/copytar", "sdk/portable", "internal/clock", "internal/sshtransport/..."}},
 
 	// The verbs, the only place that orders ledger, backend and events.
 	{"internal/lifecycle/...", []string{

@@ -42,6 +42,7 @@ type engine interface {
 	ContainerUnpause(ctx context.Context, id string, options client.ContainerUnpauseOptions) (client.ContainerUnpauseResult, error)
 	ContainerAttach(ctx context.Context, id string, options client.ContainerAttachOptions) (client.ContainerAttachResult, error)
 	ContainerLogs(ctx context.Context, id string, options client.ContainerLogsOptions) (client.ContainerLogsResult, error)
+	ContainerExport(ctx context.Context, id string, options client.ContainerExportOptions) (client.ContainerExportResult, error)
 	ContainerCommit(ctx context.Context, id string, options client.ContainerCommitOptions) (client.ContainerCommitResult, error)
 	CopyToContainer(ctx context.Context, id string, options client.CopyToContainerOptions) (client.CopyToContainerResult, error)
 	CopyFromContainer(ctx context.Context, id string, options client.CopyFromContainerOptions) (client.CopyFromContainerResult, error)

@@ -9,10 +9,13 @@ package docker
 // image never change.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,9 +33,6 @@ const (
 	snapshotRepository = "sandboxer.local/snapshot"
 	// volumesDir holds the content of volumes in a snapshot.
 	volumesDir = guestwire.Dir + "/volumes"
-	// mostLayers is below the 127 that an engine can stack, by what a restore
-	// and an image's own layers need.
-	mostLayers = 110
 )
 
 func snapshotTag(id string) string { return snapshotRepository + ":" + id }
@@ -86,19 +86,35 @@ type snapshotSource struct {
 	id      string // of the container
 	config  *container.Config
 	base    image // that the container was made from
+	layers  int   // of base
 	volumes []string
 }
 
-// capture freezes the sandbox for as long as its files are read. One that was
-// paused stays so.
-func (e *Extension) capture(ctx context.Context, eng engine, o *object, s sdk.Sandbox, identity sdk.Identity) (err error) {
+// capture makes the snapshot's image. One that would have too many layers gets
+// its name when it is flat.
+func (e *Extension) capture(ctx context.Context, eng engine, o *object, s sdk.Sandbox, identity sdk.Identity) error {
 	src, err := e.snapshotSource(ctx, eng, o.main.ID)
 	if err != nil {
 		return err
 	}
+	deep := src.layers >= flattenAbove
+	tag := snapshotTag(identity.ID)
+	if deep {
+		tag = ""
+	}
+	made, err := e.commitFrozen(ctx, eng, src, s, identity, tag, src.commitConfig(o, s, identity))
+	if err != nil || !deep {
+		return err
+	}
+	return e.flatten(ctx, eng, made, identity)
+}
+
+// commitFrozen freezes the sandbox for as long as its files are read. One that
+// was paused stays so.
+func (e *Extension) commitFrozen(ctx context.Context, eng engine, src snapshotSource, s sdk.Sandbox, identity sdk.Identity, tag string, config *container.Config) (imageID string, err error) {
 	if s.Status == sdk.StatusReady {
 		if _, err := eng.ContainerPause(ctx, src.id, client.ContainerPauseOptions{}); err != nil {
-			return e.translate(err, "freeze "+s.ID)
+			return "", e.translate(err, "freeze "+s.ID)
 		}
 		thaw := func() error {
 			thawing, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonDeadline)
@@ -111,31 +127,29 @@ func (e *Extension) capture(ctx context.Context, eng engine, o *object, s sdk.Sa
 		}
 		defer func() { err = errors.Join(err, thaw()) }()
 	}
-	config := src.commitConfig(o, s, identity)
 	if len(src.volumes) == 0 {
-		return e.commit(ctx, eng, src.id, snapshotTag(identity.ID), config)
+		return e.commit(ctx, eng, src.id, tag, config)
 	}
-	made, err := eng.ContainerCommit(ctx, src.id, client.ContainerCommitOptions{NoPause: true, Config: config})
+	made, err := e.commit(ctx, eng, src.id, "", config)
 	if err != nil {
-		return e.translate(err, "commit "+s.ID)
+		return "", err
 	}
-	helper, err := e.snapshotHelper(ctx, eng, made.ID, identity)
+	helper, err := e.idleContainer(ctx, eng, made, identity, "-volumes")
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := e.makeVolumeDirs(ctx, eng, helper, identity.ID, len(src.volumes)); err != nil {
-		return err
+		return "", err
 	}
 	for i, target := range src.volumes {
 		if err := e.copyBetween(ctx, eng, src.id, target, helper, volumePath(identity.ID, i)); err != nil {
-			return err
+			return "", err
 		}
 	}
-	if err := e.commit(ctx, eng, helper, snapshotTag(identity.ID), config); err != nil {
-		return err
+	if imageID, err = e.commit(ctx, eng, helper, tag, config); err != nil {
+		return "", err
 	}
-	_, err = eng.ContainerRemove(ctx, helper, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	return e.translate(err, "remove the helper of "+identity.ID)
+	return imageID, e.removeHelper(ctx, eng, helper)
 }
 
 // volumePath is where a snapshot holds the content of a volume. Each has a
@@ -161,8 +175,8 @@ func (e *Extension) snapshotSource(ctx context.Context, eng engine, id string) (
 	if err != nil {
 		return src, e.translate(err, "look at the image of container "+id)
 	}
-	if n := len(base.RootFS.Layers); n > mostLayers {
-		return src, &sdk.Error{Kind: sdk.ErrQuota, Message: fmt.Sprintf("the image below has %d layers, and an engine stacks few more", n),
+	if src.layers = len(base.RootFS.Layers); src.layers > mostLayers {
+		return src, &sdk.Error{Kind: sdk.ErrQuota, Message: fmt.Sprintf("the image below has %d layers, and an engine stacks few more", src.layers),
 			Advice: "make the image anew with fewer: `docker export` a sandbox of it, and name the tar in image"}
 	}
 	if base.Config != nil {
@@ -199,31 +213,25 @@ func (src snapshotSource) commitConfig(o *object, s sdk.Sandbox, identity sdk.Id
 	return &container.Config{Labels: labels, Env: env}
 }
 
-func (e *Extension) commit(ctx context.Context, eng engine, id, tag string, config *container.Config) error {
-	_, err := eng.ContainerCommit(ctx, id, client.ContainerCommitOptions{Reference: tag, NoPause: true, Config: config})
-	return e.translate(err, "commit "+tag)
+// commit makes an image of a container; without a tag it has no name.
+func (e *Extension) commit(ctx context.Context, eng engine, id, tag string, config *container.Config) (imageID string, err error) {
+	made, err := eng.ContainerCommit(ctx, id, client.ContainerCommitOptions{Reference: tag, NoPause: true, Config: config})
+	return made.ID, e.translate(err, "commit "+cmp.Or(tag, id))
 }
 
-// snapshotHelper makes a container that never runs, whose layer takes the
-// volumes' content.
-func (e *Extension) snapshotHelper(ctx context.Context, eng engine, imageID string, identity sdk.Identity) (string, error) {
-	labels := identity.ToLabels()
-	labels[labelRole] = roleHelper
-	made, err := eng.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name: identity.ID + "-volumes", Config: &container.Config{Image: imageID, Labels: labels}, HostConfig: &container.HostConfig{NetworkMode: "none"},
-	})
-	return made.ID, e.translate(err, "make the helper of "+identity.ID)
-}
-
-// copyBetween copies a directory's content from one container to another,
-// owners and modes included.
+// copyBetween copies a directory from one container to another, its own owner
+// and mode included: the engine leaves those of an archive's root as they are,
+// so the archive begins with the directory's name.
 func (e *Extension) copyBetween(ctx context.Context, eng engine, from, dir, to, into string) error {
-	answer, err := eng.CopyFromContainer(ctx, from, client.CopyFromContainerOptions{SourcePath: dir + "/."})
+	answer, err := eng.CopyFromContainer(ctx, from, client.CopyFromContainerOptions{SourcePath: dir})
 	if err != nil {
 		return e.translate(err, "read "+dir)
 	}
 	defer answer.Content.Close()
-	_, err = eng.CopyToContainer(ctx, to, client.CopyToContainerOptions{DestinationPath: into, Content: answer.Content})
+	read, write := io.Pipe()
+	defer read.Close()
+	go func() { write.CloseWithError(rebase(write, answer.Content, path.Base(into))) }()
+	_, err = eng.CopyToContainer(ctx, to, client.CopyToContainerOptions{DestinationPath: path.Dir(into), Content: read})
 	return e.translate(err, "write "+into)
 }
 
@@ -380,6 +388,10 @@ func (e *Extension) DeleteSnapshot(ctx context.Context, opts sdk.DeleteSnapshotO
 	}
 	failed, err := e.removeOwned(ctx, eng, owned)
 	if err != nil {
+		return result, err
+	}
+	// What a snapshot that was cut short has left has no name.
+	if err := e.dropLayers(ctx, eng, fleet, opts.SnapshotID); err != nil {
 		return result, err
 	}
 	for name, cause := range failed {

@@ -299,7 +299,8 @@ var variants = []variant{
 			b.get = func(ctx context.Context, opts sdk.GetOptions) (sdk.GetResult, error) {
 				got, err := b.careful.Get(ctx, opts)
 				if err == nil && got.Sandbox.IdleTimeout > 0 && got.Sandbox.Status == sdk.StatusReady {
-					_, err = b.careful.Exec(ctx, sdk.ExecOptions{Target: opts.Target, Command: []string{"true"}})
+					// Long enough to last until the next look, on a busy machine too.
+					go b.careful.Exec(ctx, sdk.ExecOptions{Target: opts.Target, Command: []string{"sleep", "3s"}}) //nolint:errcheck // it ends with the sandbox
 				}
 				return got, err
 			}

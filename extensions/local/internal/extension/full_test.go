@@ -84,12 +84,13 @@ func TestAFullDiskBreaksNothingButCreation(t *testing.T) {
 	if expired := until(t, e, short.ID, sdk.StatusExpired); !strings.HasPrefix(expired.Reason, "the deadline passed at ") {
 		t.Errorf("reason %q", expired.Reason)
 	}
-	if r, err := record.Read(filepath.Dir(recordOf(state, short.ID)), short.ID); err != nil || r.Status != sdk.StatusExpired {
-		t.Errorf("the record of the expired one: %s, %v", r.Status, err)
-	}
-	if left := hostProcesses(t, short.ID); len(left) > 0 {
-		t.Errorf("expired and running: %v", left)
-	}
+	eventually(t, "the supervisor notes the end and ends everything", func() bool {
+		r, err := record.Read(filepath.Dir(recordOf(state, short.ID)), short.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Status == sdk.StatusExpired && len(hostProcesses(t, short.ID)) == 0
+	})
 	refused := options(sdk.Profile{Name: "shell"})
 	if _, err := e.Create(t.Context(), refused); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("create: %v", err)

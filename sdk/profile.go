@@ -33,11 +33,15 @@ type Profile struct {
 	TTL      *TTL            `json:"ttl,omitempty"`
 	OnExpiry OnExpiry        `json:"on_expiry,omitempty"`
 	// Durations as in [CreateOptions].
-	IdleTimeout       string            `json:"idle_timeout,omitempty"`
-	ExpirySnapshotTTL string            `json:"expiry_snapshot_ttl,omitempty"`
-	PausedTTL         string            `json:"paused_ttl,omitempty"`
-	Requires          map[Feature]Class `json:"requires,omitempty"`
-	Labels            map[string]string `json:"labels,omitempty"`
+	IdleTimeout       string `json:"idle_timeout,omitempty"`
+	ExpirySnapshotTTL string `json:"expiry_snapshot_ttl,omitempty"`
+	PausedTTL         string `json:"paused_ttl,omitempty"`
+	// What the sandboxes of the profile that are alive may cost together, in
+	// US dollars; zero is no bound.
+	MaxCostPerHour float64           `json:"max_cost_per_hour,omitempty"`
+	MaxCommitted   float64           `json:"max_committed,omitempty"`
+	Requires       map[Feature]Class `json:"requires,omitempty"`
+	Labels         map[string]string `json:"labels,omitempty"`
 }
 
 // EnvMap is environment variables by name.

@@ -28,6 +28,9 @@ type Config struct {
 	MaxTTL               time.Duration
 	MaxSandboxes         int // alive at a time in the fleet
 	MaxSandboxesPerOwner int
+	MaxCostPerHour       sandbox.Money    // of all that are alive; zero is no bound
+	MaxCommitted         sandbox.Money    // the same, from their creation to their deadlines
+	Prices               map[string]Price // by the name of the backend
 	Owner                string
 	Task                 string
 	Run                  string
@@ -107,20 +110,34 @@ func Merge(base, over Config) Config {
 	if over.MaxSandboxesPerOwner != 0 {
 		base.MaxSandboxesPerOwner = over.MaxSandboxesPerOwner
 	}
+	if over.MaxCostPerHour != 0 {
+		base.MaxCostPerHour = over.MaxCostPerHour
+	}
+	if over.MaxCommitted != 0 {
+		base.MaxCommitted = over.MaxCommitted
+	}
+	base.Prices = overlay(base.Prices, over.Prices)
 	if over.ExtensionDirs != nil {
 		base.ExtensionDirs = over.ExtensionDirs
 	}
 	if over.ProfileDirs != nil {
 		base.ProfileDirs = over.ProfileDirs
 	}
-	if len(over.Backends) > 0 {
-		base.Backends = maps.Clone(base.Backends)
-		if base.Backends == nil {
-			base.Backends = map[string]Backend{}
-		}
-		maps.Copy(base.Backends, over.Backends)
-	}
+	base.Backends = overlay(base.Backends, over.Backends)
 	return base
+}
+
+// overlay returns a map with the entries of another put over it.
+func overlay[T any](base, over map[string]T) map[string]T {
+	if len(over) == 0 {
+		return base
+	}
+	merged := maps.Clone(base)
+	if merged == nil {
+		merged = map[string]T{}
+	}
+	maps.Copy(merged, over)
+	return merged
 }
 
 // Complete returns the configuration with what follows from the rest: the
@@ -204,6 +221,11 @@ func (c Config) Validate() error {
 	}
 	if c.MaxTTL > 0 && c.DefaultTTL > c.MaxTTL {
 		return sdk.Invalid("default_ttl", "%s is longer than max_ttl = %s", c.DefaultTTL, c.MaxTTL)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Prices)) {
+		if _, err := c.Prices[name].parse("prices." + name); err != nil {
+			return err
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
 		if err := c.Backends[name].validate(name); err != nil {

@@ -93,12 +93,15 @@ backends = { a = { docker = { host = "system" } }, b = { docker = { host = "syst
 // does from everywhere else.
 func TestCheckoutRunsNoProgram(t *testing.T) {
 	cases := map[string]string{
-		`state_dir = "s"`:          "state_dir",
-		`extension_dirs = ["bin"]`: "extension_dirs",
-		`docker = { ssh = { passphrase_command = ["./x"] } }`:                                       "docker.ssh.passphrase_command",
-		`local = { state_dir = "s" }`:                                                               "local.state_dir",
-		`backends = { a = { extension = "acme", path = "./acme" } }`:                                "backends.a.path",
-		`backends = { a = { docker = {}, env = ["AWS_SECRET_ACCESS_KEY"] } }`:                       "backends.a.env",
+		`state_dir = "s"`:                                                     "state_dir",
+		`max_committed = 1000`:                                                "max_committed",
+		`max_cost_per_hour = 1000`:                                            "max_cost_per_hour",
+		`prices = { cloud = {} }`:                                             "prices",
+		`extension_dirs = ["bin"]`:                                            "extension_dirs",
+		`docker = { ssh = { passphrase_command = ["./x"] } }`:                 "docker.ssh.passphrase_command",
+		`local = { state_dir = "s" }`:                                         "local.state_dir",
+		`backends = { a = { extension = "acme", path = "./acme" } }`:          "backends.a.path",
+		`backends = { a = { docker = {}, env = ["AWS_SECRET_ACCESS_KEY"] } }`: "backends.a.env",
 		`backends = { a = { extension = "local", config_json = jsonencode({ state_dir = "s" }) } }`: "backends.a.config_json.state_dir",
 	}
 	for text, attribute := range cases {
@@ -132,6 +135,15 @@ func TestFaults(t *testing.T) {
 		{"\nfleet = 1", "f.hcl:2:9: fleet: a string is wanted, this is number"},
 		{"fleet = \"\"", "f.hcl:1:9: fleet: an empty string is not wanted"},
 		{"default_ttl = \"soon\"", "f.hcl:1:15: default_ttl: \"soon\" is not a duration"},
+		{"max_committed = \"5\"", "f.hcl:1:17: max_committed: a number is wanted, this is string"},
+		{"max_committed = 0", "f.hcl:1:17: max_committed: \"0\" is not more than zero"},
+		{"max_committed = -1", "f.hcl:1:17: max_committed: -1 is not an amount of US dollars"},
+		{"prices = { a = 1 }", "f.hcl:1:10: prices.a: an object is wanted"},
+		{"prices = { a = { cpu_hours = 1 } }", `f.hcl:1:10: prices.a: no such attribute as "cpu_hours" (did you mean "cpu_hour"?)`},
+		{"prices = { a = { cpu_hour = \"free\" } }", "f.hcl:1:10: prices.a: numbers are wanted"},
+		{"prices = { a = { cpu_hour = -1 } }", "prices.a.cpu_hour: -1 is not an amount"},
+		{"prices = { a = { cpus = 1e9 } }", "prices.a.cpus: 1e+09 is not a number of CPUs"},
+		{"prices = { a = { memory = \"much\" } }", "prices.a.memory: "},
 		{"docker {\n}", "f.hcl:1:1: docker: a block is not wanted here: write docker = { … }"},
 		{"docker = 1", "f.hcl:1:10: docker: an object is wanted"},
 		{"backends = {\n a = { dokcer = {} }\n}", `f.hcl:2:2: backends.a.dokcer: no such attribute (did you mean "docker"?)`},

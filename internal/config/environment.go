@@ -64,6 +64,19 @@ func (c *Config) setString(name, value, base string) error {
 		} else {
 			c.MaxSandboxesPerOwner = n
 		}
+	case "max_cost_per_hour", "max_committed":
+		amount, err := sandbox.ParseMoney(value)
+		if err != nil {
+			return err
+		}
+		if amount == 0 {
+			return fmt.Errorf("%.40q is not more than zero", value)
+		}
+		if name == "max_committed" {
+			c.MaxCommitted = amount
+		} else {
+			c.MaxCostPerHour = amount
+		}
 	case "default_ttl", "max_ttl":
 		d, err := sandbox.ParseDuration(value)
 		if err != nil {

@@ -107,13 +107,18 @@ func (d *decoder) body(body *hclsyntax.Body) Config {
 	return config
 }
 
-// allowed refuses in a checkout what decides which program is executed.
+// allowed refuses in a checkout what decides which program is executed, or how
+// much may be spent.
 func (d *decoder) allowed(at hcl.Range, path string, attribute Attribute) bool {
-	if d.trusted || !attribute.RunsProgram {
+	what := "which program is executed"
+	if attribute.SpendsMoney {
+		what = "how much may be spent"
+	}
+	if d.trusted || !attribute.RunsProgram && !attribute.SpendsMoney {
 		return true
 	}
-	d.add(at, path, "this decides which program is executed, so it does not count from a file in the working directory: "+
-		"set it in the user's or the machine's %s, in the provider block, or name this file with --config", FileName)
+	d.add(at, path, "this decides %s, so it does not count from a file in the working directory: "+
+		"set it in the user's or the machine's %s, in the provider block, or name this file with --config", what, FileName)
 	return false
 }
 
@@ -128,7 +133,7 @@ func (d *decoder) attribute(config *Config, attribute Attribute, expr hclsyntax.
 		if err := config.setString(attribute.Name, text, d.base); err != nil {
 			d.add(at, attribute.Name, "%s", err)
 		}
-	case TypeNumber:
+	case TypeNumber, TypeMoney:
 		if value.Type() != cty.Number || !value.IsKnown() {
 			d.add(at, attribute.Name, "a number is wanted, this is %s", value.Type().FriendlyName())
 			return
@@ -149,6 +154,8 @@ func (d *decoder) attribute(config *Config, attribute Attribute, expr hclsyntax.
 		if raw, ok := d.extension(at, attribute.Name, value); ok {
 			d.put(config, at, attribute.Name, Backend{Extension: extension, Config: raw})
 		}
+	case TypePrices:
+		d.prices(config, at, value)
 	case TypeBackends:
 		d.backends(config, expr, value)
 	}

@@ -61,7 +61,12 @@ func Open(config Config, opts Options) (*Runtime, error) {
 	})
 	l := ledger.New(filepath.Join(config.StateDir, "ledger"), opts.Clock)
 	manager := lifecycle.New(l, registry, opts.Clock, lifecycle.Settings{
-		Fleet: config.Fleet, Life: config.Life(), Bounds: lifecycle.Bounds{Fleet: config.MaxSandboxes, Owner: config.MaxSandboxesPerOwner}, Attribution: config.Attribution(opts.Getenv), Budgets: opts.Budgets,
+		Fleet: config.Fleet, Life: config.Life(), Attribution: config.Attribution(opts.Getenv), Budgets: opts.Budgets,
+		Bounds: lifecycle.Bounds{
+			Fleet: config.MaxSandboxes, Owner: config.MaxSandboxesPerOwner,
+			Cost: lifecycle.CostBound{PerHour: config.MaxCostPerHour, Committed: config.MaxCommitted},
+		},
+		Prices: config.prices(),
 	})
 	return &Runtime{Config: config, Manager: manager, Registry: registry, Ledger: l, Clock: opts.Clock}, nil
 }

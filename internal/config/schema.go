@@ -16,6 +16,8 @@ const (
 	TypeString    Type = "string"
 	TypeDuration  Type = "duration" // a Go duration, as a string
 	TypeNumber    Type = "number"   // a whole one, more than zero
+	TypeMoney     Type = "amount"   // of US dollars, more than zero
+	TypePrices    Type = "map of prices"
 	TypeStrings   Type = "list of strings"
 	TypeBackends  Type = "map of backends"
 	TypeExtension Type = "object" // the configuration of a known extension
@@ -31,6 +33,9 @@ type Attribute struct {
 	// by the place where it is searched for. It counts only from a source
 	// that the user wrote, never from a file in a checkout.
 	RunsProgram bool
+	// SpendsMoney marks what decides how much may be spent, which counts from
+	// the same sources only.
+	SpendsMoney bool
 }
 
 // Attributes returns the schema, in the order of the documentation.
@@ -42,6 +47,9 @@ func Attributes() []Attribute {
 		{Name: "max_ttl", Type: TypeDuration, Env: "SANDBOXER_MAX_TTL", Description: "The longest life of a sandbox, extensions included, as a Go duration. Default: `24h`."},
 		{Name: "max_sandboxes", Type: TypeNumber, Env: "SANDBOXER_MAX_SANDBOXES", Description: "How many sandboxes of the fleet may be alive at a time. One more is refused before anything is made; existing ones, and their destruction, are never touched by it. It holds for all who use this state directory, and counts what others have made as far as a backend lists it. Default: no bound."},
 		{Name: "max_sandboxes_per_owner", Type: TypeNumber, Env: "SANDBOXER_MAX_SANDBOXES_PER_OWNER", Description: "The same for each `owner`. Default: no bound."},
+		{Name: "max_cost_per_hour", Type: TypeMoney, SpendsMoney: true, Env: "SANDBOXER_MAX_COST_PER_HOUR", Description: "What the sandboxes of the fleet that are alive may cost together for each hour, in US dollars by `prices`. A create beyond it is refused before anything is made, with the arithmetic. Exact among all who use this state directory; what others have made counts as far as a backend lists it (`best_effort`). Snapshots and traffic do not count. Default: no bound."},
+		{Name: "max_committed", Type: TypeMoney, SpendsMoney: true, Env: "SANDBOXER_MAX_COMMITTED", Description: "What the sandboxes of the fleet that are alive may cost together from their creation to their deadlines, in US dollars. A create or extend beyond it is refused. It counts like `max_cost_per_hour`. Default: no bound."},
+		{Name: "prices", Type: TypePrices, SpendsMoney: true, Description: "What a running sandbox costs on a backend, in US dollars, by the backend's name: `cpu_hour` for each CPU, `memory_gib_hour` for each GiB, `sandbox_hour` for being there, and `cpus` and `memory` of a sandbox whose profile sets no such limit. What is left out is zero. Default: the list prices of E2B and Modal with their date, see the guide on the configuration; `local`, `docker` and other places of your own are free."},
 		{Name: "owner", Type: TypeString, Env: "SANDBOXER_OWNER", Description: "Team or person that sandboxes are made for. Default: from the environment of CI."},
 		{Name: "task", Type: TypeString, Env: "SANDBOXER_TASK", Description: "What sandboxes are made for. Default: from the environment of CI."},
 		{Name: "run", Type: TypeString, Env: "SANDBOXER_RUN", Description: "URL or id of the run that makes them. Default: from the environment of CI."},

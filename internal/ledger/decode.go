@@ -38,6 +38,7 @@ func decodeFast(line []byte) (w wire, ok bool) {
 	number(&c, "incarnation", &w.Incarnation)
 	text(&c, "status", &w.Status)
 	c.lease("lease", &w.Lease)
+	c.time("until", &w.Until)
 	text(&c, "profile_revision", &w.ProfileRevision)
 	text(&c, "snapshot_id", &w.SnapshotID)
 	if raw := c.object("intent"); raw != nil {

@@ -122,7 +122,10 @@ type Event struct {
 	Status sdk.Status `json:"status,omitempty"`
 	// Lease is the lease after the event: as asked for with Intended, as
 	// granted with all others. For a snapshot it is the retention.
-	Lease           *sdk.Lease      `json:"lease,omitempty"`
+	Lease *sdk.Lease `json:"lease,omitempty"`
+	// Until is the deadline that Extending asks for, and that Extended or
+	// ExtendDenied answers.
+	Until           time.Time       `json:"until,omitzero"`
 	ProfileRevision string          `json:"profile_revision,omitempty"`
 	SnapshotID      string          `json:"snapshot_id,omitempty"` // the snapshot that a sandbox's event is about
 	Intent          *Intent         `json:"intent,omitempty"`      // with Intended, Adopted, OrphanDetected

@@ -5,6 +5,7 @@ package ledger
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,17 +16,20 @@ import (
 // Record is what a log says, folded: where a sandbox or snapshot stands.
 // What no event told is zero.
 type Record struct {
-	ID           string
-	Kind         Kind
-	Fleet        string
-	Backend      string
-	Ref          string
-	Incarnation  int64
-	Status       sdk.Status
-	Reason       string // of the event that led to the status
-	Message      string
-	Identity     sdk.Identity
-	Lease        sdk.Lease
+	ID          string
+	Kind        Kind
+	Fleet       string
+	Backend     string
+	Ref         string
+	Incarnation int64
+	Status      sdk.Status
+	Reason      string // of the event that led to the status
+	Message     string
+	Identity    sdk.Identity
+	Lease       sdk.Lease
+	// Asked are the deadlines that were asked for and not answered yet: each
+	// may come to be.
+	Asked        []time.Time
 	Profile      sdk.Profile
 	OnExpiry     sdk.OnExpiry
 	IdleTimeout  string
@@ -109,6 +113,7 @@ func (r *Record) foldFacts(e Event) {
 	if e.Lease != nil && e.Lease.Generation >= r.Lease.Generation {
 		r.Lease = *e.Lease
 	}
+	r.foldAsked(e)
 	if e.Type == Intended {
 		r.Intended = true
 	}
@@ -118,6 +123,34 @@ func (r *Record) foldFacts(e Event) {
 		r.RestoredFrom, r.SnapshotOf, r.SnapshotKind = i.RestoredFrom, i.SnapshotOf, i.SnapshotKind
 	}
 	r.foldEnd(e)
+}
+
+// foldAsked takes over what an event tells of deadlines that are asked for. The
+// slice is copied: a record is a value.
+func (r *Record) foldAsked(e Event) {
+	if e.Until.IsZero() {
+		return
+	}
+	switch e.Type {
+	case Extending:
+		r.Asked = append(slices.Clone(r.Asked), e.Until)
+	case Extended, ExtendDenied:
+		if i := slices.IndexFunc(r.Asked, e.Until.Equal); i >= 0 {
+			r.Asked = slices.Delete(slices.Clone(r.Asked), i, i+1)
+		}
+	}
+}
+
+// CommittedUntil returns the latest deadline that the sandbox has or may come
+// to have by what was asked for.
+func (r Record) CommittedUntil() time.Time {
+	until := r.Lease.ExpiresAt
+	for _, asked := range r.Asked {
+		if asked.After(until) {
+			until = asked
+		}
+	}
+	return until
 }
 
 // foldEnd takes over what an event tells about the end.

@@ -26,6 +26,7 @@ func (h house) process(t *testing.T, bounds Bounds) *Manager {
 	}
 	return New(ledger.New(h.ledger.Dir(), h.clock), backends{"cloud": ext}, h.clock, Settings{
 		Fleet: "ci", Attribution: sandbox.Attribution{Owner: "payments", Actor: "tester"}, Bounds: bounds,
+		Prices: map[string]sandbox.Price{"cloud": dime},
 	})
 }
 
@@ -91,7 +92,7 @@ func TestWhatCountsAgainstABound(t *testing.T) {
 	if len(h.server.Boxes()) != 2 || len(h.open(t)) != 1 {
 		t.Error("a refusal left something")
 	}
-	refusedAt(t, m.CheckBounds(t.Context(), 1, ""), "max_sandboxes")
+	refusedAt(t, m.Forecast().Add(t.Context(), Wanted{Backend: "cloud", Profile: profile()}), "max_sandboxes")
 	// Another fleet has bounds of its own.
 	if _, err := newHouseOn(t, h.clock, h.server, "elsewhere", saasstub.Options{}).Create(t.Context(), CreateOptions{Profile: profile()}); err != nil {
 		t.Error(err)
@@ -120,8 +121,8 @@ func TestTheBoundOfAnOwner(t *testing.T) {
 	}
 	_, err := m.Create(t.Context(), CreateOptions{Profile: profile()})
 	refusedAt(t, err, "max_sandboxes_per_owner", `"payments"`)
-	refusedAt(t, m.CheckBounds(t.Context(), 1, "search"), "max_sandboxes_per_owner", `"search"`)
-	if err := m.CheckBounds(t.Context(), 1, "billing"); err != nil {
+	refusedAt(t, m.Forecast().Add(t.Context(), Wanted{Owner: "search"}), "max_sandboxes_per_owner", `"search"`)
+	if err := m.Forecast().Add(t.Context(), Wanted{Owner: "billing"}); err != nil {
 		t.Error(err)
 	}
 }

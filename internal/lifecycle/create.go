@@ -29,7 +29,11 @@ func (m *Manager) Create(ctx context.Context, opts CreateOptions) (Sandbox, erro
 		return Sandbox{}, err
 	}
 	var intended written
-	err = m.withinBounds(ctx, plan.intent.Identity.Owner, func() (err error) {
+	want := demand{
+		owner: plan.intent.Identity.Owner, backend: plan.backend, profile: plan.profile,
+		from: plan.intent.Identity.CreatedAt, until: plan.lease.ExpiresAt,
+	}
+	err = m.withinBounds(ctx, want, func() (err error) {
 		intended, err = m.append(ctx, plan.id, ledger.Event{
 			Type: ledger.Intended, Backend: plan.backend, Lease: &plan.lease,
 			ProfileRevision: plan.intent.Identity.ProfileRevision, Intent: &plan.intent, Actor: plan.intent.Identity.Actor, Run: plan.intent.Identity.Run,

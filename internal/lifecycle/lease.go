@@ -134,20 +134,31 @@ func (m *Manager) change(ctx context.Context, id, backend string, c leaseChange)
 		if !c.needed(until, got.Sandbox.Lease) && view.Alive() {
 			return view, nil
 		}
-		asked, err := m.append(ctx, id, ledger.Event{Type: c.before, Backend: at.backend, Ref: got.Sandbox.Ref, Reason: c.reason, Intent: intentOf(at, got.Sandbox)})
+		asking := ledger.Event{Type: c.before, Backend: at.backend, Ref: got.Sandbox.Ref, Reason: c.reason, Until: until.UTC(), Intent: intentOf(at, got.Sandbox)}
+		var asked written
+		write := func() (err error) {
+			asked, err = m.append(ctx, id, asking)
+			return err
+		}
+		if c.needed(until, got.Sandbox.Lease) && until.After(got.Sandbox.Lease.ExpiresAt) {
+			want := demand{id: id, owner: view.Owner, backend: at.backend, profile: view.document, from: view.CreatedAt, until: until}
+			err = m.withinBounds(ctx, want, write)
+		} else {
+			err = write()
+		}
 		if err != nil {
-			return view, err
+			return view, failure("change the deadline of sandbox", id, at.backend, err)
 		}
 		granted, err := c.call(ctx, ext, at.target(m.settings.Fleet), got.Sandbox.Lease.Generation, until, asked.event)
 		m.lister(at.backend).invalidate()
 		if err == nil {
-			if _, err := m.append(ctx, id, ledger.Event{Type: c.after, Lease: &granted}); err != nil {
+			if _, err := m.append(ctx, id, ledger.Event{Type: c.after, Lease: &granted, Until: asking.Until}); err != nil {
 				return view, err
 			}
 			view.ExpiresAt, view.MaxExpiresAt, view.Generation = granted.ExpiresAt, granted.MaxExpiresAt, granted.Generation
 			return view, c.enough(until, granted)
 		}
-		if _, logErr := m.append(ctx, id, ledger.Event{Type: c.denied, Reason: reasonOf(err), Message: err.Error()}); logErr != nil {
+		if _, logErr := m.append(ctx, id, ledger.Event{Type: c.denied, Until: asking.Until, Reason: reasonOf(err), Message: err.Error()}); logErr != nil {
 			return view, errors.Join(err, logErr)
 		}
 		if !errors.Is(err, sdk.ErrConflict) {

@@ -32,6 +32,7 @@ type Settings struct {
 	Life        sandbox.Life // the provider's default and maximum; zero fields are unset
 	Attribution sandbox.Attribution
 	Bounds      Bounds
+	Prices      map[string]sandbox.Price // by backend
 	// Budgets bound the steps that must finish even when the caller's
 	// context has ended.
 	Budgets Budgets

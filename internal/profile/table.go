@@ -79,6 +79,14 @@ func size(description string) node {
 	}})
 }
 
+// money is an amount, zero is unset.
+func money(description string) node {
+	return node{
+		is: kindNumber, description: description + ", in US dollars by the prices of the backend. A create or extend beyond it is refused",
+		rules: map[string]any{"minimum": 0, "maximum": sandbox.MaxMoney.Dollars()},
+	}
+}
+
 // and adds to what is said about a node.
 func (n node) and(more string) node {
 	n.description += more
@@ -206,6 +214,8 @@ func makeDocument() *node {
 		field{"idle_timeout", duration("Second clock, which can only end a sandbox earlier: how long it lives without being used. What counts as use is what the backend says of `idle_exec`, `idle_files`, `idle_ports` and `idle_processes`; looking at a sandbox is none").and(". Default: no such clock")},
 		field{"expiry_snapshot_ttl", duration("How long the snapshot that `on_expiry = \"snapshot\"` makes is kept").and("; default `168h`")},
 		field{"paused_ttl", duration("How long a sandbox that `on_expiry = \"pause\"` paused is kept before it is destroyed, within its maximum").and("; default `24h`")},
+		field{"max_cost_per_hour", money("What the sandboxes of the profile that are alive may cost together for each hour")},
+		field{"max_committed", money("What the sandboxes of the profile that are alive may cost together from their creation to their deadlines")},
 		field{"requires", requires()},
 		field{"labels", textMap("Labels of every sandbox of the profile. Keys that begin with `"+sdk.LabelPrefix+"` are reserved.", labelRule)},
 	)

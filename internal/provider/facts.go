@@ -159,6 +159,14 @@ func textValue(s string) types.String {
 	return types.StringValue(s)
 }
 
+// moneyValue is an amount of dollars, null for none.
+func moneyValue(dollars float64) types.Float64 {
+	if dollars == 0 {
+		return types.Float64Null()
+	}
+	return types.Float64Value(dollars)
+}
+
 // mapValue is a map of texts, empty rather than null.
 func mapValue(m map[string]string) types.Map {
 	elements := make(map[string]attr.Value, len(m))

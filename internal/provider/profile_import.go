@@ -20,6 +20,7 @@ func (m *profileModel) fill(ctx context.Context, p sdk.Profile) diag.Diagnostics
 	m.Name, m.Description, m.Image, m.Template = types.StringValue(p.Name), textValue(p.Description), textValue(p.Image), textValue(p.Template)
 	m.Workdir, m.User, m.Publish, m.Runtime = textValue(p.Workdir), textValue(p.User), textValue(p.Publish), textValue(p.Runtime)
 	m.OnExpiry = textValue(string(p.OnExpiry))
+	m.MaxCostPerHour, m.MaxCommitted = moneyValue(p.MaxCostPerHour), moneyValue(p.MaxCommitted)
 	m.IdleTimeout, m.ExpirySnapshotTTL, m.PausedTTL = textValue(p.IdleTimeout), textValue(p.ExpirySnapshotTTL), textValue(p.PausedTTL)
 	kinds := profileArguments()
 	list := func(name string, set bool, from any) types.List {

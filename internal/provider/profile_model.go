@@ -20,32 +20,34 @@ import (
 // profileModel is sandboxer_profile. Nested values stay Terraform's, since
 // any of them may be unknown at plan.
 type profileModel struct {
-	Name              types.String `tfsdk:"name"`
-	Description       types.String `tfsdk:"description"`
-	Image             types.String `tfsdk:"image"`
-	Build             types.Object `tfsdk:"build"`
-	Compose           types.Object `tfsdk:"compose"`
-	Machine           types.Object `tfsdk:"machine"`
-	Template          types.String `tfsdk:"template"`
-	Command           types.List   `tfsdk:"command"`
-	Workdir           types.String `tfsdk:"workdir"`
-	User              types.String `tfsdk:"user"`
-	Env               types.Map    `tfsdk:"env"`
-	Files             types.Map    `tfsdk:"files"`
-	Setup             types.List   `tfsdk:"setup"`
-	Ports             types.Map    `tfsdk:"ports"`
-	Publish           types.String `tfsdk:"publish"`
-	Runtime           types.String `tfsdk:"runtime"`
-	Limits            types.Object `tfsdk:"limits"`
-	Network           types.Object `tfsdk:"network"`
-	Ready             types.Object `tfsdk:"ready"`
-	TTL               types.Object `tfsdk:"ttl"`
-	OnExpiry          types.String `tfsdk:"on_expiry"`
-	IdleTimeout       types.String `tfsdk:"idle_timeout"`
-	ExpirySnapshotTTL types.String `tfsdk:"expiry_snapshot_ttl"`
-	PausedTTL         types.String `tfsdk:"paused_ttl"`
-	Requires          types.Map    `tfsdk:"requires"`
-	Labels            types.Map    `tfsdk:"labels"`
+	Name              types.String  `tfsdk:"name"`
+	Description       types.String  `tfsdk:"description"`
+	Image             types.String  `tfsdk:"image"`
+	Build             types.Object  `tfsdk:"build"`
+	Compose           types.Object  `tfsdk:"compose"`
+	Machine           types.Object  `tfsdk:"machine"`
+	Template          types.String  `tfsdk:"template"`
+	Command           types.List    `tfsdk:"command"`
+	Workdir           types.String  `tfsdk:"workdir"`
+	User              types.String  `tfsdk:"user"`
+	Env               types.Map     `tfsdk:"env"`
+	Files             types.Map     `tfsdk:"files"`
+	Setup             types.List    `tfsdk:"setup"`
+	Ports             types.Map     `tfsdk:"ports"`
+	Publish           types.String  `tfsdk:"publish"`
+	Runtime           types.String  `tfsdk:"runtime"`
+	Limits            types.Object  `tfsdk:"limits"`
+	Network           types.Object  `tfsdk:"network"`
+	Ready             types.Object  `tfsdk:"ready"`
+	TTL               types.Object  `tfsdk:"ttl"`
+	OnExpiry          types.String  `tfsdk:"on_expiry"`
+	IdleTimeout       types.String  `tfsdk:"idle_timeout"`
+	ExpirySnapshotTTL types.String  `tfsdk:"expiry_snapshot_ttl"`
+	PausedTTL         types.String  `tfsdk:"paused_ttl"`
+	MaxCostPerHour    types.Float64 `tfsdk:"max_cost_per_hour"`
+	MaxCommitted      types.Float64 `tfsdk:"max_committed"`
+	Requires          types.Map     `tfsdk:"requires"`
+	Labels            types.Map     `tfsdk:"labels"`
 
 	Backends types.List     `tfsdk:"backends"`
 	Prepare  types.Bool     `tfsdk:"prepare"`
@@ -118,6 +120,7 @@ func (m profileModel) profile(ctx context.Context) (sdk.Profile, diag.Diagnostic
 		Workdir: m.Workdir.ValueString(), User: m.User.ValueString(), Publish: m.Publish.ValueString(), Runtime: m.Runtime.ValueString(),
 		OnExpiry: sdk.OnExpiry(m.OnExpiry.ValueString()), IdleTimeout: m.IdleTimeout.ValueString(),
 		ExpirySnapshotTTL: m.ExpirySnapshotTTL.ValueString(), PausedTTL: m.PausedTTL.ValueString(),
+		MaxCostPerHour: m.MaxCostPerHour.ValueFloat64(), MaxCommitted: m.MaxCommitted.ValueFloat64(),
 	}
 	elements := func(value interface {
 		ElementsAs(context.Context, any, bool) diag.Diagnostics

@@ -117,6 +117,8 @@ func profileArguments() map[string]schema.Attribute {
 		"idle_timeout":        textArgument("Second clock, which can only end a sandbox earlier: how long it lives without being used, as a Go duration. What counts as use is what the backend says of `idle_exec`, `idle_files`, `idle_ports` and `idle_processes`; looking at a sandbox is none. Default: no such clock."),
 		"expiry_snapshot_ttl": textArgument("How long the snapshot that `on_expiry = \"snapshot\"` makes is kept, as a Go duration. Default: `168h`."),
 		"paused_ttl":          textArgument("How long a sandbox that `on_expiry = \"pause\"` paused is kept before it is destroyed, within its maximum, as a Go duration. Default: `24h`."),
+		"max_cost_per_hour":   schema.Float64Attribute{Optional: true, MarkdownDescription: "What the sandboxes of the profile that are alive may cost together for each hour, in US dollars by the provider's `prices`. A create beyond it is refused."},
+		"max_committed":       schema.Float64Attribute{Optional: true, MarkdownDescription: "What the sandboxes of the profile that are alive may cost together from their creation to their deadlines, in US dollars by the provider's `prices`. A create or extend beyond it is refused."},
 		"requires":            textMap("The least that the profile needs of a backend: features with a class, `enforced`, `best_effort`, `emulated` or `unverifiable`. A backend that promises less is refused at plan."),
 		"labels":              textMap("Labels of every sandbox of this profile."),
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/float64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -30,21 +31,24 @@ import (
 
 // providerModel is the provider block.
 type providerModel struct {
-	Fleet                types.String `tfsdk:"fleet"`
-	Backend              types.String `tfsdk:"backend"`
-	DefaultTTL           duration     `tfsdk:"default_ttl"`
-	MaxTTL               duration     `tfsdk:"max_ttl"`
-	MaxSandboxes         types.Int64  `tfsdk:"max_sandboxes"`
-	MaxSandboxesPerOwner types.Int64  `tfsdk:"max_sandboxes_per_owner"`
-	Owner                types.String `tfsdk:"owner"`
-	Task                 types.String `tfsdk:"task"`
-	Run                  types.String `tfsdk:"run"`
-	StateDir             types.String `tfsdk:"state_dir"`
-	ExtensionDirs        types.List   `tfsdk:"extension_dirs"`
-	ProfileDirs          types.List   `tfsdk:"profile_dirs"`
-	Backends             types.Map    `tfsdk:"backends"`
-	Local                types.Object `tfsdk:"local"`
-	Docker               types.Object `tfsdk:"docker"`
+	Fleet                types.String  `tfsdk:"fleet"`
+	Backend              types.String  `tfsdk:"backend"`
+	DefaultTTL           duration      `tfsdk:"default_ttl"`
+	MaxTTL               duration      `tfsdk:"max_ttl"`
+	MaxSandboxes         types.Int64   `tfsdk:"max_sandboxes"`
+	MaxSandboxesPerOwner types.Int64   `tfsdk:"max_sandboxes_per_owner"`
+	MaxCostPerHour       types.Float64 `tfsdk:"max_cost_per_hour"`
+	MaxCommitted         types.Float64 `tfsdk:"max_committed"`
+	Prices               types.Map     `tfsdk:"prices"`
+	Owner                types.String  `tfsdk:"owner"`
+	Task                 types.String  `tfsdk:"task"`
+	Run                  types.String  `tfsdk:"run"`
+	StateDir             types.String  `tfsdk:"state_dir"`
+	ExtensionDirs        types.List    `tfsdk:"extension_dirs"`
+	ProfileDirs          types.List    `tfsdk:"profile_dirs"`
+	Backends             types.Map     `tfsdk:"backends"`
+	Local                types.Object  `tfsdk:"local"`
+	Docker               types.Object  `tfsdk:"docker"`
 }
 
 // backendModel is one entry of backends.
@@ -56,6 +60,35 @@ type backendModel struct {
 	Env        types.List   `tfsdk:"env"`
 	Local      types.Object `tfsdk:"local"`
 	Docker     types.Object `tfsdk:"docker"`
+}
+
+// priceModel is one entry of prices.
+type priceModel struct {
+	SandboxHour types.Float64 `tfsdk:"sandbox_hour"`
+	CPUHour     types.Float64 `tfsdk:"cpu_hour"`
+	MemoryHour  types.Float64 `tfsdk:"memory_gib_hour"`
+	CPUs        types.Float64 `tfsdk:"cpus"`
+	Memory      types.String  `tfsdk:"memory"`
+}
+
+func (p priceModel) price() config.Price {
+	return config.Price{
+		SandboxHour: p.SandboxHour.ValueFloat64(), CPUHour: p.CPUHour.ValueFloat64(), MemoryHour: p.MemoryHour.ValueFloat64(),
+		CPUs: p.CPUs.ValueFloat64(), Memory: p.Memory.ValueString(),
+	}
+}
+
+// priceAttributes is one entry of prices, in the words of the configuration.
+func priceAttributes() map[string]schema.Attribute {
+	attributes := map[string]schema.Attribute{}
+	for _, a := range config.PriceAttributes() {
+		if a.Type == config.TypeString {
+			attributes[a.Name] = schema.StringAttribute{Optional: true, MarkdownDescription: a.Description}
+		} else {
+			attributes[a.Name] = schema.Float64Attribute{Optional: true, MarkdownDescription: a.Description}
+		}
+	}
+	return attributes
 }
 
 // localAttributes is the configuration of the embedded backend.
@@ -131,6 +164,11 @@ func providerSchema() schema.Schema {
 			Optional: true, MarkdownDescription: about[name], Validators: []validator.Int64{int64validator.Between(1, 1_000_000)},
 		}
 	}
+	amount := func(name string) schema.Attribute {
+		return schema.Float64Attribute{
+			Optional: true, MarkdownDescription: about[name], Validators: []validator.Float64{float64validator.Between(1e-6, sandbox.MaxMoney.Dollars())},
+		}
+	}
 	dirs := func(name string) schema.Attribute {
 		return schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: about[name]}
 	}
@@ -150,12 +188,18 @@ func providerSchema() schema.Schema {
 			"max_ttl":                 durationText("max_ttl"),
 			"max_sandboxes":           number("max_sandboxes"),
 			"max_sandboxes_per_owner": number("max_sandboxes_per_owner"),
-			"owner":                   text("owner"),
-			"task":                    text("task"),
-			"run":                     text("run"),
-			"state_dir":               text("state_dir"),
-			"extension_dirs":          dirs("extension_dirs"),
-			"profile_dirs":            dirs("profile_dirs"),
+			"max_cost_per_hour":       amount("max_cost_per_hour"),
+			"max_committed":           amount("max_committed"),
+			"prices": schema.MapNestedAttribute{
+				Optional: true, MarkdownDescription: about["prices"],
+				NestedObject: schema.NestedAttributeObject{Attributes: priceAttributes()},
+			},
+			"owner":          text("owner"),
+			"task":           text("task"),
+			"run":            text("run"),
+			"state_dir":      text("state_dir"),
+			"extension_dirs": dirs("extension_dirs"),
+			"profile_dirs":   dirs("profile_dirs"),
 			"local": schema.SingleNestedAttribute{
 				Optional: true, Attributes: localAttributes(),
 				MarkdownDescription: local + " Short for a backend named `local`.",
@@ -198,6 +242,17 @@ func decodeBlock(ctx context.Context, raw tfsdk.Config) (block config.Config, un
 		DefaultTTL: durationOf(model.DefaultTTL), MaxTTL: durationOf(model.MaxTTL),
 		MaxSandboxes: int(model.MaxSandboxes.ValueInt64()), MaxSandboxesPerOwner: int(model.MaxSandboxesPerOwner.ValueInt64()),
 		StateDir: absolute(model.StateDir.ValueString()),
+	}
+	// The schema has bounded them.
+	block.MaxCostPerHour, _ = sandbox.MoneyOf(model.MaxCostPerHour.ValueFloat64())
+	block.MaxCommitted, _ = sandbox.MoneyOf(model.MaxCommitted.ValueFloat64())
+	prices := map[string]priceModel{}
+	diags.Append(model.Prices.ElementsAs(ctx, &prices, false)...)
+	for name, price := range prices {
+		if block.Prices == nil {
+			block.Prices = map[string]config.Price{}
+		}
+		block.Prices[name] = price.price()
 	}
 	diags.Append(model.ExtensionDirs.ElementsAs(ctx, &block.ExtensionDirs, false)...)
 	diags.Append(model.ProfileDirs.ElementsAs(ctx, &block.ProfileDirs, false)...)
@@ -262,7 +317,7 @@ func (b backendModel) decode(ctx context.Context, at path.Path) (config.Backend,
 func providerBlame(at string) (path.Path, bool) {
 	name, rest, _ := strings.Cut(at, ".")
 	found := path.Root(name)
-	if name != "backends" || rest == "" {
+	if (name != "backends" && name != "prices") || rest == "" {
 		return found, true
 	}
 	backend, attribute, _ := strings.Cut(rest, ".")

@@ -81,6 +81,43 @@ func TestRefusalsNeverBlockDestroy(t *testing.T) {
 	}
 }
 
+// What a plan makes is added up: it warns where there is no room for all of it,
+// and fails for what would have none alone. A destroy is never refused.
+func TestCostsAreRefusedAndNeverBlockDestroy(t *testing.T) {
+	w := newWorld(t)
+	c := sandboxOf(object{"ttl": "1h"})
+	w.block["max_committed"] = 0.15
+	w.block["prices"] = object{"cloud": object{"sandbox_hour": 0.1}}
+	tf := w.terraform()
+	first, second := tf.planned(tfSandbox, c, nil), tf.planned(tfSandbox, c, nil)
+	if len(first.warnings) > 0 {
+		t.Error(show(first.warnings))
+	}
+	wantError(t, second.warnings, "", "max_committed", "1h0m0s × $0.10 an hour", "beside $0.10 of 1 that are alive: $0.20, and $0.15 are allowed", "nothing of it is made")
+	s, diags := tf.apply(first)
+	if s == nil {
+		t.Fatal(show(diags))
+	}
+	_, diags = tf.apply(second)
+	wantError(t, errorsOf(diags), "", "Exhausted quota", "max_committed", s.text("id"))
+	if w.alive() != 1 {
+		t.Error("a refused create made something")
+	}
+	// Nothing could make room for this.
+	impossible := w.terraform().plan(tfSandbox, sandboxOf(object{"ttl": "2h"}), nil)
+	wantError(t, impossible.errors, "", "Invalid value", "max_committed", "beside $0.00 of 0")
+	// An extend beyond it is refused, with the arithmetic, and changes nothing.
+	tf = w.terraform()
+	p := tf.planned(tfSandbox, sandboxOf(object{"ttl": "2h"}), s)
+	_, diags = tf.apply(p)
+	wantError(t, errorsOf(diags), "", "max_committed")
+	tf = w.terraform()
+	p = tf.planned(tfSandbox, c, s)
+	if gone, diags := tf.destroy(p.prior); gone != nil || w.alive() != 0 {
+		t.Error(show(diags))
+	}
+}
+
 // A bound of the fleet refuses a create before anything is made, warns at plan,
 // and never stands in the way of a destroy, nor of what exists.
 func TestMaxSandboxesNeverBlocksDestroy(t *testing.T) {

@@ -189,18 +189,28 @@ func warnUnchecked(diags *diag.Diagnostics, what string, err error) {
 	diags.AddWarning("Unchecked sandbox", fmt.Sprintf("%s. It is checked before the sandbox is made.\n\nOriginal error: %s", what, err))
 }
 
-// warnOverBound says that a bound of the fleet or of an owner leaves no room for
-// one more sandbox as things are. It is a warning: the ones that are alive may
-// be gone by the time of the apply, some by this very plan, and a plan error
-// for a sandbox that was never made would stop `terraform destroy` of the rest.
-// The create itself is refused before anything is made.
-func (r *sandboxResource) warnOverBound(ctx context.Context, manager *lifecycle.Manager, plan sandboxModel, diags *diag.Diagnostics) {
-	err := manager.CheckBounds(ctx, 1, plan.Owner.ValueString())
+// foretell says that bounds on number or cost leave no room for one more
+// sandbox beside those that are alive and those that this plan makes too. It is
+// a warning: the ones that are alive may be gone by the time of the apply, some
+// by this very plan, and a plan error for a sandbox that was never made would
+// stop `terraform destroy` of the rest. The create itself is refused before
+// anything is made. What would be refused with nothing beside it is an error
+// like every other impossible profile.
+func (r *sandboxResource) foretell(ctx context.Context, manager *lifecycle.Manager, plan sandboxModel, p sdk.Profile, diags *diag.Diagnostics) {
+	life, err := sandbox.ResolveLife(durationOf(plan.TTL), p, r.providerLife())
+	if err != nil {
+		return // the check has told of it
+	}
+	err = r.session.forecast(manager).Add(ctx, lifecycle.Wanted{Backend: plan.Backend.ValueString(), Profile: p, TTL: life.TTL, Owner: plan.Owner.ValueString()})
 	switch {
 	case err == nil:
 	case errors.Is(err, sdk.ErrQuota):
-		for _, f := range findings("Exhausted quota", err, nil) {
+		for _, f := range findings("Exhausted quota", err, plan.blame) {
 			f.warning(diags, "\n\nIf it still is so at apply, the sandbox is refused, and nothing of it is made.")
+		}
+	case certain(err):
+		for _, f := range findings("Refused sandbox", err, plan.blame) {
+			f.error(diags)
 		}
 	default:
 		warnUnchecked(diags, "How many sandboxes are alive could not be counted", err)

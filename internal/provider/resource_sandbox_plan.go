@@ -85,7 +85,7 @@ func (r *sandboxResource) planCreate(ctx context.Context, plan *sandboxModel, se
 		f.error(diags)
 	}
 	diags.Append(verdict.warned...)
-	r.warnOverBound(ctx, manager, *plan, diags)
+	r.foretell(ctx, manager, *plan, p, diags)
 }
 
 // source returns the profile that a new sandbox will be made from; known is

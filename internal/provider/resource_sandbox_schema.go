@@ -133,7 +133,7 @@ func (m *sandboxModel) blame(at string) (path.Path, bool) {
 		return path.Root(attribute)
 	}
 	switch {
-	case head == "id", head == "max_sandboxes", head == "max_sandboxes_per_owner":
+	case head == "id", head == "max_sandboxes", head == "max_sandboxes_per_owner", head == "max_cost_per_hour", head == "max_committed", head == "prices":
 		return path.Empty(), false
 	case at == "ttl" && !m.TTL.IsNull(), head == "snapshot", head == "backend", head == "on_failed", head == "profile":
 		return path.Root(head), true

@@ -41,6 +41,7 @@ type session struct {
 	opened  *config.Runtime
 	closed  bool
 	working sync.WaitGroup // calls that change something
+	planned *lifecycle.Forecast
 }
 
 func newSession(opts Options, block config.Config, unknown []string) *session {
@@ -108,6 +109,16 @@ func (s *session) manager(diags *diag.Diagnostics) *lifecycle.Manager {
 		return nil
 	}
 	return runtime.Manager
+}
+
+// forecast returns the one forecast of all sandboxes that are planned.
+func (s *session) forecast(manager *lifecycle.Manager) *lifecycle.Forecast {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.planned == nil {
+		s.planned = manager.Forecast()
+	}
+	return s.planned
 }
 
 // work marks a call that changes something; the result ends it. [session.close]

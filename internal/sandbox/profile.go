@@ -81,6 +81,11 @@ func ValidateProfile(p sdk.Profile) []Problem {
 	checkDuration(&found, "idle_timeout", p.IdleTimeout)
 	checkDuration(&found, "expiry_snapshot_ttl", p.ExpirySnapshotTTL)
 	checkDuration(&found, "paused_ttl", p.PausedTTL)
+	for at, dollars := range map[string]float64{"max_cost_per_hour": p.MaxCostPerHour, "max_committed": p.MaxCommitted} {
+		if _, err := MoneyOf(dollars); err != nil {
+			found.add(at, "%s", err)
+		}
+	}
 	for feature, class := range p.Requires {
 		at := "requires." + clip(string(feature))
 		if !slices.Contains(sdk.Features(), feature) {

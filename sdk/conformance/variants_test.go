@@ -300,7 +300,7 @@ var variants = []variant{
 				got, err := b.careful.Get(ctx, opts)
 				if err == nil && got.Sandbox.IdleTimeout > 0 && got.Sandbox.Status == sdk.StatusReady {
 					// Long enough to last until the next look, on a busy machine too.
-					go b.careful.Exec(ctx, sdk.ExecOptions{Target: opts.Target, Command: []string{"sleep", "3s"}}) //nolint:errcheck // it ends with the sandbox
+					go b.careful.Exec(ctx, sdk.ExecOptions{Target: opts.Target, Command: []string{"sleep", "3s"}})
 				}
 				return got, err
 			}

@@ -259,7 +259,7 @@ func (m *Manager) undo(ctx context.Context, at place, opts CreateOptions, what s
 		}
 		return m.lastKnown(at), errors.Join(fmt.Errorf("%w; it is kept for inspection until its deadline", cause), err)
 	}
-	rollback, cancel := detached(ctx, m.settings.Budgets.Rollback)
+	rollback, cancel := outliving(ctx, m.settings.Budgets.Rollback)
 	defer cancel()
 	reason := "createfailed"
 	if cancelled {

@@ -126,7 +126,7 @@ func (m *Manager) append(ctx context.Context, id string, e ledger.Event) (writte
 // appendIf appends an event where holds is true of the log as it then is; else
 // it writes nothing.
 func (m *Manager) appendIf(ctx context.Context, id string, e ledger.Event, holds func(ledger.Record) bool) (written, error) {
-	ctx, cancel := detached(ctx, m.settings.Budgets.Rollback)
+	ctx, cancel := outliving(ctx, m.settings.Budgets.Rollback)
 	defer cancel()
 	e.Fleet = m.settings.Fleet
 	e.Actor = cmp.Or(e.Actor, m.settings.Attribution.Actor)

@@ -40,7 +40,7 @@ type Settings struct {
 
 // Budgets are durations of single steps.
 type Budgets struct {
-	Rollback time.Duration // removing what a cancelled create has made; default 6 s
+	Rollback time.Duration // removing what a cancelled create has made, and writing it down, from its cancellation on; default 6 s
 	Search   time.Duration // looking for a create whose answer was lost; default 10 s
 	Setup    time.Duration // all setup steps together; default 10 min
 	Ready    time.Duration // the readiness check, when the profile sets none; default 60 s
@@ -94,7 +94,26 @@ func (m *Manager) Now() time.Time { return m.clock.Now() }
 func (m *Manager) Sleep(ctx context.Context, d time.Duration) error { return m.clock.Sleep(ctx, d) }
 
 // detached returns a context for a step that must finish although ctx may
-// have ended.
+// have ended, and that may take so long in any case.
 func detached(ctx context.Context, budget time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), budget)
+}
+
+// outliving returns a context for a step that must finish although ctx may
+// end meanwhile: it ends a budget after ctx has, and not before.
+func outliving(ctx context.Context, budget time.Duration) (context.Context, context.CancelFunc) {
+	kept, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(budget)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel(context.DeadlineExceeded)
+		case <-kept.Done():
+		}
+	})
+	return kept, func() {
+		stop()
+		cancel(context.Canceled)
+	}
 }

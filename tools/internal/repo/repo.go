@@ -69,11 +69,13 @@ func Output(ctx context.Context, dir, name string, args ...string) (string, erro
 }
 
 // CleanEnv returns the environment without the user's own settings of
-// Terraform and of sandboxer, so that nothing of theirs is touched.
+// Terraform and of sandboxer, so that nothing of theirs is touched. What tells
+// tests how much to do is none.
 func CleanEnv() []string {
 	var env []string
 	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "SANDBOXER_") && !strings.HasPrefix(kv, "TF_") {
+		own := strings.HasPrefix(kv, "SANDBOXER_") && !strings.HasPrefix(kv, "SANDBOXER_TEST_")
+		if !own && !strings.HasPrefix(kv, "TF_") {
 			env = append(env, kv)
 		}
 	}

@@ -56,7 +56,7 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeatureSnapshotLeavesRunning: enforced("it goes on when the files are read"),
 		sdk.FeatureRestore:               enforced("into new ids, on the same engine"),
 		sdk.FeatureFork:                  enforced("as often as wanted"),
-		sdk.FeaturePortableSnapshot:      unsupported("a snapshot stays on its engine"),
+		sdk.FeaturePortableSnapshot:      enforced("files and volumes as an OCI layout; what is not carried is named"),
 		sdk.FeaturePause:                 enforced("the engine freezes all processes; the deadline goes on"),
 		sdk.FeatureExec:                  enforced("streams, exit code, user, directory, environment; a timeout ends the whole process tree"),
 		sdk.FeatureFiles:                 enforced("tar streams, packed and unpacked inside the sandbox"),

@@ -98,7 +98,7 @@ func (e *Extension) abandon(ctx context.Context, opts sdk.CreateOptions, cause e
 func (e *Extension) plan(ctx context.Context, eng engine, f facts, opts sdk.CreateOptions, from *sdk.Snapshot) (c creation, err error) {
 	c = creation{opts: opts, runtime: opts.Profile.Runtime, from: from}
 	now := e.now(f)
-	if err := validate(opts, now); err != nil {
+	if err := validate(opts, now, from != nil); err != nil {
 		return c, err
 	}
 	if c.limits, err = limitsOf(opts.Profile, capabilities(f)); err != nil {

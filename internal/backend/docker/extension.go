@@ -56,7 +56,7 @@ var (
 	_ sdk.Preparer  = (*Extension)(nil)
 	_ sdk.Forwarder = (*Extension)(nil)
 
-	_ sdk.Snapshotter = (*Extension)(nil)
+	_ sdk.PortableSnapshotter = (*Extension)(nil)
 )
 
 // New returns an extension. Nothing is connected until it is used.

@@ -81,7 +81,7 @@ func (e *Extension) flatten(ctx context.Context, eng engine, deep string, identi
 
 // exportImage hands the file system of an image to take, as a tar.
 func (e *Extension) exportImage(ctx context.Context, eng engine, imageID string, identity sdk.Identity, take func(content io.Reader) error) (err error) {
-	helper, err := e.idleContainer(ctx, eng, imageID, identity, "-export-"+strings.ToLower(rand.Text()))
+	helper, err := e.idleContainer(ctx, eng, imageID, identity, "-export-"+newSuffix())
 	if err != nil {
 		return err
 	}
@@ -112,6 +112,9 @@ func (e *Extension) idleContainer(ctx context.Context, eng engine, imageID strin
 	})
 	return made.ID, e.translate(err, "make a helper of "+identity.ID)
 }
+
+// newSuffix tells the helpers of exports at the same time apart.
+func newSuffix() string { return strings.ToLower(rand.Text()) }
 
 // removeHelper removes a helper, also when the caller's context has ended.
 func (e *Extension) removeHelper(ctx context.Context, eng engine, id string) error {

@@ -36,6 +36,8 @@ const (
 	// and the paths of the volumes in it.
 	labelSandbox = sdk.LabelPrefix + "sandbox"
 	labelVolumes = sdk.LabelPrefix + "volumes"
+	// labelLost is what an imported snapshot does not hold, a line each.
+	labelLost = sdk.LabelPrefix + "lost"
 	// labelSnapshot is the snapshot that a sandbox was restored from.
 	labelSnapshot = sdk.LabelPrefix + "snapshot"
 )
@@ -73,7 +75,7 @@ func labelled(pairs ...string) client.Filters {
 // what a sandbox does not say itself it must not inherit.
 var ownLabels = []string{
 	sdk.LabelOwner, sdk.LabelTask, sdk.LabelRun, sdk.LabelActor, sdk.LabelProfile, sdk.LabelProfileRevision, sdk.LabelUser,
-	labelDocument, labelPorts, labelSandbox, labelVolumes, labelSnapshot,
+	labelDocument, labelPorts, labelSandbox, labelVolumes, labelSnapshot, labelLost,
 }
 
 // encode writes a value of our own types, which always encodes.

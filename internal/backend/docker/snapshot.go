@@ -11,6 +11,7 @@ package docker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -320,9 +321,13 @@ func (e *Extension) snapshots(ctx context.Context, eng engine, fleet, id string)
 			// lost for that.
 			expires = time.Unix(img.Created, 0).UTC().Add(sdk.DefaultExpirySnapshotTTL)
 		}
+		var lost []string
+		if text := img.Labels[labelLost]; text != "" && json.Unmarshal([]byte(text), &lost) != nil {
+			lost = []string{"the label " + labelLost + " can't be read"}
+		}
 		found = append(found, sdk.Snapshot{
 			ID: id, Ref: img.ID, SandboxID: img.Labels[labelSandbox], Kind: sdk.SnapshotFilesystem, Identity: identity,
-			CreatedAt: identity.CreatedAt, ExpiresAt: expires, Size: img.Size, Digest: img.ID, Profile: profile,
+			CreatedAt: identity.CreatedAt, ExpiresAt: expires, Size: img.Size, Digest: img.ID, Profile: profile, Lost: lost,
 		})
 	}
 	slices.SortFunc(found, func(a, b sdk.Snapshot) int { return strings.Compare(a.ID, b.ID) })

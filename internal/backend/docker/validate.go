@@ -34,13 +34,15 @@ func egress(p sdk.Profile) string {
 	return p.Network.Egress
 }
 
-// validate refuses what needs no engine to be refused.
-func validate(opts sdk.CreateOptions, now time.Time) error {
+// validate refuses what needs no engine to be refused. What a snapshot was
+// first made from does not matter to who restores it.
+func validate(opts sdk.CreateOptions, now time.Time, restores bool) error {
 	p := opts.Profile
 	if err := opts.Check(now); err != nil {
 		return err
 	}
 	switch {
+	case restores:
 	case p.Build != nil:
 		return sdk.Unsupported("build", "the docker backend builds no images: build it with `docker build` and name it in image")
 	case p.Compose != nil:

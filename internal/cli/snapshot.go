@@ -17,11 +17,12 @@ import (
 func (a *app) snapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
-		Short: "Make, list, show, keep longer and delete snapshots",
+		Short: "Make, list, show, keep longer, export, import and delete snapshots",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  group,
 	}
-	cmd.AddCommand(a.snapshotCreateCommand(), a.snapshotListCommand(), a.snapshotGetCommand(), a.snapshotExtendCommand(), a.snapshotDeleteCommand())
+	cmd.AddCommand(a.snapshotCreateCommand(), a.snapshotListCommand(), a.snapshotGetCommand(), a.snapshotExtendCommand(), a.snapshotDeleteCommand(),
+		a.snapshotExportCommand(), a.snapshotImportCommand())
 	return cmd
 }
 

@@ -140,7 +140,11 @@ func (m *Manager) Check(ctx context.Context, opts CheckOptions) (CheckResult, er
 	if result.Life, err = sandbox.ResolveLife(opts.TTL, opts.Profile, m.settings.Life); err != nil {
 		return result, err
 	}
-	needs := append(sandbox.Requirements(opts.End.Over(opts.Profile)), opts.Needs...)
+	needsOf := sandbox.Requirements
+	if opts.Restores {
+		needsOf = sandbox.RestoreRequirements
+	}
+	needs := append(needsOf(opts.End.Over(opts.Profile)), opts.Needs...)
 	described, err := m.describe(ctx, backend)
 	if err != nil {
 		return result, err

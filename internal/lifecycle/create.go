@@ -95,6 +95,7 @@ func (m *Manager) planCreate(ctx context.Context, opts CreateOptions) (createPla
 		}
 		plan.profile, check.Backend = snapshot.Document(), snapshot.Backend
 		plan.resumes = snapshot.Kind == sdk.SnapshotMemory
+		check.Restores = true
 		check.Needs = append(check.Needs, sandbox.Requirement{Path: "snapshot", Feature: sdk.FeatureRestore, Class: sdk.ClassEmulated})
 	}
 	if err := m.validateCreate(opts, plan.profile); err != nil {

@@ -150,6 +150,40 @@ type SnapshotOptions struct {
 	Progress func(sdk.Progress)
 }
 
+// ExportSnapshotOptions are the options of [Manager.ExportSnapshot].
+type ExportSnapshotOptions struct {
+	Backend  string
+	Archive  io.Writer
+	Progress func(sdk.Progress)
+}
+
+// ExportedSnapshot is the result of [Manager.ExportSnapshot].
+type ExportedSnapshot struct {
+	ID      string     `json:"id"`
+	Backend string     `json:"backend"`
+	Bytes   int64      `json:"bytes"`
+	Digest  string     `json:"digest"` // of the image in the archive
+	Losses  []sdk.Loss `json:"losses"`
+}
+
+// ImportSnapshotOptions are the options of [Manager.ImportSnapshot].
+type ImportSnapshotOptions struct {
+	Backend     string        // empty is the default
+	TTL         time.Duration // retention; zero is [DefaultSnapshotTTL]
+	Labels      map[string]string
+	Attribution sandbox.Attribution
+	Archive     io.Reader // not trusted
+	// Created is called once the snapshot is durable, before anything else.
+	Created  func(Snapshot)
+	Progress func(sdk.Progress)
+}
+
+// ImportedSnapshot is the result of [Manager.ImportSnapshot].
+type ImportedSnapshot struct {
+	Snapshot
+	Losses []sdk.Loss `json:"losses"`
+}
+
 // DefaultSnapshotTTL is how long a snapshot is kept when nobody says: a week.
 const DefaultSnapshotTTL = 7 * 24 * time.Hour
 
@@ -176,6 +210,9 @@ type CheckOptions struct {
 	TTL     time.Duration
 	// Needs are further requirements: of a restore, of a snapshot's kind.
 	Needs []sandbox.Requirement
+	// Restores means that the sandbox is made from a snapshot: what the
+	// profile names to make it from is then not needed.
+	Restores bool
 }
 
 // CheckResult is the result of [Manager.Check].

@@ -86,7 +86,10 @@ func (m *Manager) Snapshot(ctx context.Context, id string, opts SnapshotOptions)
 	request.Event = intended.event
 	result, err := snapshotter.Snapshot(ctx, request)
 	if err != nil || result.Snapshot.ID != request.SnapshotID {
-		result.Snapshot, err = m.searchSnapshot(ctx, at, request, err)
+		if err == nil {
+			err = errOtherSnapshot
+		}
+		result.Snapshot, err = m.searchSnapshot(ctx, at, request.SnapshotID, failure("snapshot sandbox", id, at.backend, err))
 	}
 	if err != nil {
 		return Snapshot{}, err
@@ -118,13 +121,16 @@ func (m *Manager) checkSnapshot(ctx context.Context, ext sdk.Extension, at place
 	return snapshotter, nil
 }
 
-// keepSnapshot writes down that a snapshot exists, in its own log and in the
-// sandbox's.
+// errOtherSnapshot is an answer that is about something else.
+var errOtherSnapshot = errors.New("the answer is about another snapshot")
+
+// keepSnapshot writes down that a snapshot exists, in its own log and in that
+// of the sandbox, where it was made from one that is here.
 func (m *Manager) keepSnapshot(ctx context.Context, at place, made sdk.Snapshot, opts SnapshotOptions) (Snapshot, error) {
 	kept, err := m.append(ctx, made.ID, ledger.Event{
 		Type: ledger.Snapshotted, Ref: made.Ref, Lease: &sdk.Lease{ExpiresAt: made.ExpiresAt, MaxExpiresAt: made.ExpiresAt, Generation: 1},
 	})
-	if err == nil {
+	if err == nil && at.id != "" {
 		_, err = m.append(ctx, at.id, ledger.Event{Type: ledger.Snapshotted, SnapshotID: made.ID})
 	}
 	if err != nil {
@@ -138,12 +144,8 @@ func (m *Manager) keepSnapshot(ctx context.Context, at place, made sdk.Snapshot,
 }
 
 // searchSnapshot looks for a snapshot whose answer was lost or whose call
-// was cancelled.
-func (m *Manager) searchSnapshot(ctx context.Context, at place, request sdk.SnapshotOptions, cause error) (sdk.Snapshot, error) {
-	if cause == nil {
-		cause = errors.New("the answer is about another snapshot")
-	}
-	cause = failure("snapshot sandbox", at.id, at.backend, cause)
+// was cancelled. The place has no id when it was not made from a sandbox here.
+func (m *Manager) searchSnapshot(ctx context.Context, at place, snapshotID string, cause error) (sdk.Snapshot, error) {
 	cancelled := ctx.Err() != nil
 	search, cancel := detached(ctx, m.settings.Budgets.Search)
 	defer cancel()
@@ -151,24 +153,27 @@ func (m *Manager) searchSnapshot(ctx context.Context, at place, request sdk.Snap
 	snapshotter, err := m.snapshotter(search, at.backend)
 	var got sdk.GetSnapshotResult
 	if err == nil {
-		got, err = snapshotter.GetSnapshot(search, sdk.GetSnapshotOptions{SnapshotID: request.SnapshotID, Fleet: m.settings.Fleet})
+		got, err = snapshotter.GetSnapshot(search, sdk.GetSnapshotOptions{SnapshotID: snapshotID, Fleet: m.settings.Fleet})
 	}
-	if err == nil && got.Snapshot.ID == request.SnapshotID && !cancelled && refused(cause) == nil {
+	if err == nil && got.Snapshot.ID == snapshotID && !cancelled && refused(cause) == nil {
 		return got.Snapshot, nil
 	}
 	if err == nil || errors.Is(err, sdk.ErrNotFound) {
-		_, err = snapshotter.DeleteSnapshot(search, sdk.DeleteSnapshotOptions{SnapshotID: request.SnapshotID, Fleet: m.settings.Fleet})
+		_, err = snapshotter.DeleteSnapshot(search, sdk.DeleteSnapshotOptions{SnapshotID: snapshotID, Fleet: m.settings.Fleet})
 	}
 	if err != nil {
-		return sdk.Snapshot{}, fmt.Errorf("%w; whether snapshot %s exists could not be learnt (%w): the ledger keeps the intent", cause, request.SnapshotID, err)
+		return sdk.Snapshot{}, fmt.Errorf("%w; whether snapshot %s exists could not be learnt (%w): the ledger keeps the intent", cause, snapshotID, err)
 	}
 	if got.Snapshot.ID == "" && errors.Is(cause, sdk.ErrUnreachable) {
 		// As with a sandbox, it may come yet.
-		_, err := m.append(ctx, request.SnapshotID, ledger.Event{Type: ledger.Lost, Reason: reasonOf(cause), Message: "the answer to its making was lost, and it is not there"})
-		return sdk.Snapshot{}, errors.Join(fmt.Errorf("%w; the backend does not show snapshot %s, and may do so yet: the ledger keeps the intent", cause, request.SnapshotID), err)
+		_, err := m.append(ctx, snapshotID, ledger.Event{Type: ledger.Lost, Reason: reasonOf(cause), Message: "the answer to its making was lost, and it is not there"})
+		return sdk.Snapshot{}, errors.Join(fmt.Errorf("%w; the backend does not show snapshot %s, and may do so yet: the ledger keeps the intent", cause, snapshotID), err)
 	}
-	for _, id := range []string{request.SnapshotID, at.id} {
-		_, err := m.append(ctx, id, ledger.Event{Type: ledger.SnapshotFailed, Reason: reasonOf(cause), Message: cause.Error(), SnapshotID: request.SnapshotID})
+	for _, id := range []string{snapshotID, at.id} {
+		if id == "" {
+			continue
+		}
+		_, err := m.append(ctx, id, ledger.Event{Type: ledger.SnapshotFailed, Reason: reasonOf(cause), Message: cause.Error(), SnapshotID: snapshotID})
 		cause = errors.Join(cause, err)
 	}
 	return sdk.Snapshot{}, cause

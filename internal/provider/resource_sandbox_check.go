@@ -33,6 +33,7 @@ func (r *sandboxResource) check(ctx context.Context, manager *lifecycle.Manager,
 		opts.Needs = append(opts.Needs, secretsNeed)
 	}
 	if !plan.Snapshot.IsNull() {
+		opts.Restores = true
 		opts.Needs = append(opts.Needs, sandbox.Requirement{Path: "snapshot", Feature: sdk.FeatureRestore, Class: sdk.ClassEmulated})
 	}
 	result, err := manager.Check(ctx, opts)
@@ -114,7 +115,11 @@ func (r *sandboxResource) checkPromises(ctx context.Context, manager *lifecycle.
 		// The refresh has told of a backend that can't be asked.
 		return refused
 	}
-	needs := sandbox.Requirements(plan.end().Over(p))
+	needsOf := sandbox.Requirements
+	if !plan.Snapshot.IsNull() {
+		needsOf = sandbox.RestoreRequirements
+	}
+	needs := needsOf(plan.end().Over(p))
 	if secrets {
 		needs = append(needs, secretsNeed)
 	}

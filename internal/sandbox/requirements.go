@@ -20,29 +20,41 @@ type Requirement struct {
 	Class   sdk.Class // the weakest that will do
 }
 
-// Requirements returns what a profile needs, in a stable order: what it
-// names in `requires`, and what it sets. A limit or policy that is set must
-// at least be best_effort; a stronger need is named in `requires`.
+// Requirements returns what a profile needs, in a stable order: what it is
+// made from, what it names in `requires`, and what it sets. A limit or policy
+// that is set must at least be best_effort; a stronger need is named in
+// `requires`.
 func Requirements(p sdk.Profile) []Requirement {
-	var needs []Requirement
-	need := func(path string, feature sdk.Feature) {
-		needs = append(needs, Requirement{Path: path, Feature: feature, Class: sdk.ClassEmulated})
+	return append(sourceRequirements(p), RestoreRequirements(p)...)
+}
+
+func sourceRequirements(p sdk.Profile) []Requirement {
+	need := func(path string, feature sdk.Feature) []Requirement {
+		return []Requirement{{Path: path, Feature: feature, Class: sdk.ClassEmulated}}
 	}
 	switch {
 	case p.Image != "" && IsImagePath(p.Image):
-		need("image", sdk.FeatureImageFile)
+		return need("image", sdk.FeatureImageFile)
 	case p.Image != "":
-		need("image", sdk.FeatureImagePull)
+		return need("image", sdk.FeatureImagePull)
 	case p.Build != nil:
-		need("build", sdk.FeatureImageBuild)
+		return need("build", sdk.FeatureImageBuild)
 	case p.Compose != nil:
-		need("compose", sdk.FeatureCompose)
+		return need("compose", sdk.FeatureCompose)
 	case p.Machine != nil:
-		need("machine", sdk.FeatureMachine)
+		return need("machine", sdk.FeatureMachine)
 	case p.Template != "":
-		need("template", sdk.FeatureTemplate)
-	default:
-		need("image", sdk.FeatureHostRoot)
+		return need("template", sdk.FeatureTemplate)
+	}
+	return need("image", sdk.FeatureHostRoot)
+}
+
+// RestoreRequirements returns what a sandbox of a profile needs that is made
+// from a snapshot, whatever the snapshot's own sandbox was made from.
+func RestoreRequirements(p sdk.Profile) []Requirement {
+	var needs []Requirement
+	need := func(path string, feature sdk.Feature) {
+		needs = append(needs, Requirement{Path: path, Feature: feature, Class: sdk.ClassEmulated})
 	}
 	if p.Runtime != "" {
 		need("runtime", sdk.FeatureRuntime)

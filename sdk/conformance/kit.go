@@ -37,7 +37,7 @@ func Rules() []Rule {
 		describeRules(), abilityRules(), createRules(), listRules(), foreignRules(),
 		extendRules(), expireRules(), claimRules(), deadlineRules(), destroyRules(),
 		execRules(), fileRules(), logRules(), pauseRules(),
-		snapshotRules(), restoreRules(), secretRules(), policyRules(), limitRules(), callRules(), faultRules(),
+		snapshotRules(), restoreRules(), portableRules(), secretRules(), policyRules(), limitRules(), callRules(), faultRules(),
 	)
 }
 

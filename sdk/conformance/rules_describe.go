@@ -159,6 +159,7 @@ func abilityRules() []Rule {
 		rule("logs", implements[sdk.Logger], sdk.FeatureLogs),
 		rule("pause", implements[sdk.Pauser], sdk.FeaturePause),
 		rule("snapshots", implements[sdk.Snapshotter], sdk.FeatureFilesystemSnapshot, sdk.FeatureMemorySnapshot),
+		rule("portable", implements[sdk.PortableSnapshotter], sdk.FeaturePortableSnapshot),
 	}
 }
 

@@ -48,7 +48,7 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeatureSnapshotLeavesRunning: enforced("the source goes on"),
 		sdk.FeatureRestore:               enforced("into new ids"),
 		sdk.FeatureFork:                  enforced("as often as wanted"),
-		sdk.FeaturePortableSnapshot:      {Class: sdk.ClassBestEffort, Reason: "filesystem snapshots, where the same image or host root is"},
+		sdk.FeaturePortableSnapshot:      enforced("filesystem snapshots of sandboxes that were made from an image, as an OCI layout; what is not carried is named"),
 		sdk.FeaturePause:                 enforced("all tasks of the sandbox stop; the deadline goes on"),
 		sdk.FeatureExec:                  enforced("streams, exit code, user, directory, environment; a timeout ends the whole process tree"),
 		sdk.FeatureFiles:                 enforced("tar streams, packed and unpacked inside the sandbox"),

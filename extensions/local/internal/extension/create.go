@@ -39,7 +39,7 @@ func (e *Extension) Create(ctx context.Context, opts sdk.CreateOptions) (sdk.Cre
 
 // make makes a sandbox, from a profile alone or from a snapshot.
 func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *origin) (sdk.CreateResult, error) {
-	if err := e.validateCreate(opts); err != nil {
+	if err := e.validateCreate(opts, from != nil); err != nil {
 		return sdk.CreateResult{}, err
 	}
 	if err := e.store.open(); err != nil {

@@ -60,6 +60,8 @@ func New(opts Options) *Extension {
 var (
 	_ sdk.Extension = (*Extension)(nil)
 	_ sdk.Execer    = (*Extension)(nil)
+
+	_ sdk.PortableSnapshotter = (*Extension)(nil)
 )
 
 // Describe implements [sdk.Extension].

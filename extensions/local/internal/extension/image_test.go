@@ -23,9 +23,9 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
-// shell returns the host's shell and what it needs to run, as entries of an
+// shell returns the host's shell, some programs, and what they need to run, as entries of an
 // archive: an image that works wherever the tests do.
-func shell(t *testing.T) (headers []*tar.Header) {
+func shell(t *testing.T, more ...string) (headers []*tar.Header) {
 	t.Helper()
 	seen := map[string]bool{}
 	var add func(path, as string)
@@ -60,7 +60,7 @@ func shell(t *testing.T) (headers []*tar.Header) {
 			}
 		}
 	}
-	for _, name := range []string{"sh", "cat", "stat", "ls", "id"} {
+	for _, name := range append([]string{"sh", "cat", "stat", "ls", "id"}, more...) {
 		for _, dir := range []string{"/bin/", "/usr/bin/"} {
 			if _, err := os.Stat(dir + name); err == nil {
 				add(dir+name, "/bin/"+name)

@@ -78,13 +78,15 @@ func egressOf(p sdk.Profile) string {
 	return p.Network.Egress
 }
 
-// validateCreate refuses what this backend can't do, on the attribute.
-func (e *Extension) validateCreate(opts sdk.CreateOptions) error {
+// validateCreate refuses what this backend can't do, on the attribute. What a
+// snapshot was first made from does not matter to who restores it.
+func (e *Extension) validateCreate(opts sdk.CreateOptions, restores bool) error {
 	p := opts.Profile
 	if err := opts.Check(e.now()); err != nil {
 		return err
 	}
 	switch {
+	case restores:
 	case p.Build != nil:
 		return sdk.Unsupported("build", "the local backend builds no images; it takes an OCI layout, an archive or a root filesystem by path")
 	case p.Compose != nil:

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/local/internal/egress"
@@ -57,9 +56,6 @@ func (e *Extension) Restore(ctx context.Context, opts sdk.RestoreOptions) (sdk.C
 func (o *origin) apply(p *plan) (err error) {
 	m := o.manifest
 	p.snapshotID = m.ID
-	if p.snapshotDir, err = os.Open(o.dir); err != nil {
-		return err
-	}
 	// The profile's files are in the snapshot, as its sandbox left them;
 	// secrets are new.
 	secrets := p.config.Files[:0]
@@ -69,9 +65,15 @@ func (o *origin) apply(p *plan) (err error) {
 		}
 	}
 	p.config.Files = secrets
+	if len(m.Files) == 0 {
+		return nil // of one that came as an archive, all is in the image
+	}
+	if p.snapshotDir, err = os.Open(o.dir); err != nil {
+		return err
+	}
 	if m.Kind == sdk.SnapshotFilesystem {
 		p.config.Start = supervisor.Origin{Upper: supervisor.UpperName}
-		if slices.ContainsFunc(m.Files, func(f snapshot.File) bool { return f.Name == supervisor.AttributesName }) {
+		if m.Has(supervisor.AttributesName) {
 			p.config.Start.Attributes = supervisor.AttributesName
 		}
 		return nil

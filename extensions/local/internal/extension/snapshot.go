@@ -82,16 +82,21 @@ func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk
 	if err != nil {
 		return sdk.SnapshotResult{}, err
 	}
-	if err := os.Rename(partial, e.store.snapshot(opts.SnapshotID)); err != nil {
-		return sdk.SnapshotResult{}, fmt.Errorf("snapshot %s: %w", opts.SnapshotID, err)
-	}
-	if err := failpoint.Hit(snapshotNamed); err != nil {
-		return sdk.SnapshotResult{}, err
-	}
-	if err := record.SyncDir(e.store.path("snapshots")); err != nil {
+	if err := e.nameSnapshot(partial, opts.SnapshotID); err != nil {
 		return sdk.SnapshotResult{}, err
 	}
 	return sdk.SnapshotResult{Snapshot: e.snapshotOf(m)}, nil
+}
+
+// nameSnapshot gives a snapshot that is on disk its name.
+func (e *Extension) nameSnapshot(partial, id string) error {
+	if err := os.Rename(partial, e.store.snapshot(id)); err != nil {
+		return fmt.Errorf("snapshot %s: %w", id, err)
+	}
+	if err := failpoint.Hit(snapshotNamed); err != nil {
+		return err
+	}
+	return record.SyncDir(e.store.path("snapshots"))
 }
 
 // beginSnapshot makes the directory that a snapshot is written into, whose

@@ -65,6 +65,21 @@ type Manifest struct {
 	Names           []string          `json:"names,omitempty"`   // of a memory snapshot: those with an address, in its order
 	Process         Process           `json:"process"`
 	Spec            json.RawMessage   `json:"spec,omitempty"` // of a memory snapshot
+	// Volumes are directories that were volumes on another backend.
+	Volumes  []string  `json:"volumes,omitempty"`
+	Imported *Imported `json:"imported,omitempty"` // of a snapshot that came as an archive
+}
+
+// Imported is what is known of the archive that a snapshot came as. All of
+// its content is the image.
+type Imported struct {
+	Digest string `json:"digest"` // "sha256:…"
+	Size   int64  `json:"size"`   // of the unpacked image
+}
+
+// Has reports whether a snapshot has a content file.
+func (m Manifest) Has(name string) bool {
+	return slices.ContainsFunc(m.Files, func(f File) bool { return f.Name == name })
 }
 
 // Process is the main process of the sandbox that a snapshot was made from.
@@ -91,6 +106,9 @@ type File struct {
 
 // Size returns the bytes at rest.
 func (m Manifest) Size() (n int64) {
+	if m.Imported != nil {
+		n = m.Imported.Size
+	}
 	for _, f := range m.Files {
 		n += f.Size
 	}
@@ -99,6 +117,9 @@ func (m Manifest) Size() (n int64) {
 
 // Digest returns a digest of the content, over the digests of its files.
 func (m Manifest) Digest() string {
+	if m.Imported != nil {
+		return m.Imported.Digest
+	}
 	h := sha256.New()
 	for _, f := range m.Files {
 		fmt.Fprintf(h, "%s  %s\n", f.SHA256, f.Name)

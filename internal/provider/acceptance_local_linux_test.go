@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 // binaries builds the two programs of this checkout, once.
@@ -245,6 +247,92 @@ output "usable" { value = data.sandboxer_backend.local.usable }
 	if left := w.ids("creating", "ready", "paused", "failed", "lost"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
+}
+
+// Each kind of end, with nobody there: what it leaves, what a plan makes of
+// it, and a bound that refuses an apply and never a destroy.
+func TestAccLocalEnds(t *testing.T) {
+	w := newWorkspace(t, localHeader+`
+provider "sandboxer" {
+  fleet         = "acceptance"
+  max_sandboxes = 3
+}
+variable "extra" { default = 0 }
+locals {
+  profile = jsonencode({ name = "plain" })
+}
+resource "sandboxer_sandbox" "kept" {
+  profile             = local.profile
+  ttl                 = "15m"
+  on_expiry           = "snapshot"
+  expiry_snapshot_ttl = "1h"
+  on_expired          = "forget"
+}
+resource "sandboxer_sandbox" "idle" {
+  profile      = local.profile
+  ttl          = "15m"
+  idle_timeout = "5s"
+}
+resource "sandboxer_sandbox" "paused" {
+  profile   = local.profile
+  ttl       = "15m"
+  on_expiry = "pause"
+}
+resource "sandboxer_sandbox" "extra" {
+  count   = var.extra
+  profile = local.profile
+}
+output "kept" { value = sandboxer_sandbox.kept.id }
+output "kept_status" { value = sandboxer_sandbox.kept.status }
+output "snapshot" { value = sandboxer_sandbox.kept.expiry_snapshot_id }
+output "idle" { value = sandboxer_sandbox.idle.id }
+output "idle_reason" { value = sandboxer_sandbox.idle.end_reason }
+output "paused" { value = sandboxer_sandbox.paused.id }
+output "paused_status" { value = sandboxer_sandbox.paused.status }
+`)
+	w.env = append(w.env, "SANDBOXER_FLEET=acceptance")
+	output := func(name string) string { return strings.TrimSpace(w.terraform("output", "-raw", name)) }
+	w.terraform("apply", "-auto-approve")
+	kept, idle, paused := output("kept"), output("idle"), output("paused")
+	// There is room for no more, unless one ends: the plan warns and the apply
+	// refuses, before anything is made.
+	w.sandboxer("exec", idle, "--", "/bin/true") // a use, or it would make room
+	said, err := w.command(w.cli.path, "apply", "-auto-approve", "-no-color", "-refresh=false", "-target=sandboxer_sandbox.extra", "-var", "extra=4").CombinedOutput()
+	if err == nil || !strings.Contains(string(said), "max_sandboxes: the fleet has ") || !strings.Contains(string(said), "Warning: Exhausted quota") {
+		t.Errorf("four more: %v\n%s", err, said)
+	}
+	w.sandboxer("exec", kept, "--", "/bin/sh", "-c", "echo remembered > /srv/note || echo remembered > /tmp/note")
+	w.sandboxer("expire", kept, "--in", "20s")
+	w.sandboxer("expire", paused)
+	w.until("all have ended", func() bool {
+		return slices.Contains(w.ids("expired"), kept) && slices.Contains(w.ids("expired"), idle) && slices.Contains(w.ids("paused"), paused)
+	})
+	w.terraform("apply", "-refresh-only", "-auto-approve")
+	for name, want := range map[string]string{"kept_status": "expired", "idle_reason": "idle", "paused_status": "paused"} {
+		if got := output(name); got != want {
+			t.Errorf("%s is %q, not %q", name, got, want)
+		}
+	}
+	fork := strings.TrimSpace(w.sandboxer("restore", output("snapshot"), "-q"))
+	if got := w.sandboxer("exec", fork, "--", "/bin/sh", "-c", "cat /srv/note /tmp/note 2>/dev/null || true"); got != "remembered\n" {
+		t.Errorf("the snapshot of its end holds %q", got)
+	}
+	w.sandboxer("destroy", fork)
+	w.sandboxer("extend", paused, "--ttl", "10m")
+	w.sandboxer("resume", paused)
+	if got := w.sandboxer("exec", paused, "--", "/bin/echo", "awake"); got != "awake\n" {
+		t.Errorf("resumed: %q", got)
+	}
+	// The idle one is made anew, the forgotten one is not, the resumed one stays.
+	w.terraform("apply", "-auto-approve")
+	if output("idle") == idle || output("kept") != kept || output("paused") != paused {
+		t.Error("another plan was carried out")
+	}
+	w.terraform("destroy", "-auto-approve")
+	if left := w.ids("creating", "ready", "paused", "failed", "lost"); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	w.sandboxer("snapshot", "delete", sdk.ExpirySnapshotID(kept))
 }
 
 // slow is a create that hangs in its setup.

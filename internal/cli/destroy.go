@@ -100,6 +100,7 @@ func (a *app) destroyCommand() *cobra.Command {
 	made.flags(cmd, "with --all: ")
 	flags.Var(&labels, "label", "with --all: only with this label, may be given several times")
 	flags.StringVar(&opts.Reason, "reason", "", "`TEXT` for the sandbox's log")
+	unreachableFlag(cmd, &opts.OnUnreachable)
 	receiptFlag(cmd, &receipt)
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "receipt")
 	a.printsData(cmd)
@@ -136,6 +137,10 @@ func (a *app) destroy(
 	rows := [][]string{{"ID", "BACKEND", "OUTCOME"}}
 	for i, r := range results {
 		said := outcome(r.Existed, failures[i])
+		if r.Forgotten != "" {
+			said = "forgotten"
+			a.noteForgotten(r.ID, r.Forgotten)
+		}
 		if r.Unverifiable != "" {
 			said = "expired, unverifiable"
 			a.note("warning: that %s is gone could not be observed: %s", r.ID, r.Unverifiable)
@@ -155,8 +160,8 @@ func witnessedDestroy(r destroyed, err error) evidence.Item {
 	switch {
 	case err != nil:
 		item.Outcome, item.Detail = evidence.OutcomeFailed, err.Error()
-	case r.Unverifiable != "":
-		item.Outcome, item.Detail = evidence.OutcomeUnverifiable, r.Unverifiable
+	case r.Unverifiable != "", r.Forgotten != "":
+		item.Outcome, item.Detail = evidence.OutcomeUnverifiable, r.Unverifiable+r.Forgotten
 	case r.Existed:
 		item.Outcome = evidence.OutcomeRemoved
 	}
@@ -213,4 +218,16 @@ func eachAtOnce(ids []string, act func(int, string) error) []error {
 	}
 	wg.Wait()
 	return failures
+}
+
+// unreachableFlag adds the choice for backends that can't be reached.
+func unreachableFlag(cmd *cobra.Command, into *lifecycle.OnUnreachable) {
+	cmd.Flags().Func("on-unreachable", "when the backend can't be reached: `CHOICE` of fail, or forget, which leaves a record for reap (default: on_unreachable of the configuration)", func(text string) error {
+		*into = lifecycle.OnUnreachable(text)
+		return into.Check()
+	})
+}
+
+func (a *app) noteForgotten(id, why string) {
+	a.note("warning: %s was given up and may live until its deadline; `sandboxer reap` goes on with it once its backend can be reached: %s", id, why)
 }

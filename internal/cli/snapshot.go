@@ -166,7 +166,9 @@ func (a *app) onSnapshot(cmd *cobra.Command, act func(context.Context, *config.R
 type deletedSnapshot struct {
 	ID      string `json:"id"`
 	Existed bool   `json:"existed"`
-	Error   string `json:"error,omitempty"`
+	// Forgotten is as in [lifecycle.DeleteSnapshotResult].
+	Forgotten string `json:"forgotten,omitempty"`
+	Error     string `json:"error,omitempty"`
 }
 
 func (a *app) snapshotDeleteCommand() *cobra.Command {
@@ -186,8 +188,8 @@ func (a *app) snapshotDeleteCommand() *cobra.Command {
 			return a.use(func(runtime *config.Runtime) error {
 				deleted := make([]deletedSnapshot, len(args))
 				failures := eachAtOnce(args, func(i int, id string) error {
-					existed, err := runtime.Manager.DeleteSnapshot(cmd.Context(), id, opts)
-					deleted[i] = deletedSnapshot{ID: id, Existed: existed}
+					result, err := runtime.Manager.DeleteSnapshot(cmd.Context(), id, opts)
+					deleted[i] = deletedSnapshot{ID: id, Existed: result.Existed, Forgotten: result.Forgotten}
 					if err != nil {
 						deleted[i].Error = printable(err.Error(), false)
 					}
@@ -195,7 +197,12 @@ func (a *app) snapshotDeleteCommand() *cobra.Command {
 				})
 				rows := [][]string{{"ID", "OUTCOME"}}
 				for i, d := range deleted {
-					rows = append(rows, []string{d.ID, outcome(d.Existed, failures[i])})
+					said := outcome(d.Existed, failures[i])
+					if d.Forgotten != "" {
+						said = "forgotten"
+						a.noteForgotten(d.ID, d.Forgotten)
+					}
+					rows = append(rows, []string{d.ID, said})
 				}
 				if err := a.print(oneOrAll(deleted, len(args) == 1), rows); err != nil {
 					return err
@@ -206,6 +213,7 @@ func (a *app) snapshotDeleteCommand() *cobra.Command {
 	}
 	backendFlag(cmd, &opts.Backend, whereItIs)
 	cmd.Flags().StringVar(&opts.Reason, "reason", "", "`TEXT` for the snapshot's log")
+	unreachableFlag(cmd, &opts.OnUnreachable)
 	a.printsData(cmd)
 	return cmd
 }

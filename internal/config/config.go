@@ -7,6 +7,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
@@ -31,6 +33,7 @@ type Config struct {
 	MaxCostPerHour       sandbox.Money    // of all that are alive; zero is no bound
 	MaxCommitted         sandbox.Money    // the same, from their creation to their deadlines
 	Prices               map[string]Price // by the name of the backend
+	OnUnreachable        lifecycle.OnUnreachable
 	Owner                string
 	Task                 string
 	Run                  string
@@ -94,6 +97,7 @@ func Merge(base, over Config) Config {
 	}
 	pick(&base.Fleet, over.Fleet)
 	pick(&base.Backend, over.Backend)
+	base.OnUnreachable = cmp.Or(over.OnUnreachable, base.OnUnreachable)
 	pick(&base.Owner, over.Owner)
 	pick(&base.Task, over.Task)
 	pick(&base.Run, over.Run)
@@ -218,6 +222,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxSandboxesPerOwner < 0 {
 		return sdk.Invalid("max_sandboxes_per_owner", "%d is not more than zero", c.MaxSandboxesPerOwner)
+	}
+	if err := c.OnUnreachable.Check(); err != nil {
+		return err
 	}
 	if c.MaxTTL > 0 && c.DefaultTTL > c.MaxTTL {
 		return sdk.Invalid("default_ttl", "%s is longer than max_ttl = %s", c.DefaultTTL, c.MaxTTL)

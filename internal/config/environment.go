@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
@@ -46,6 +47,9 @@ func (c *Config) setString(name, value, base string) error {
 		c.Fleet = value
 	case "backend":
 		c.Backend = value
+	case "on_unreachable":
+		c.OnUnreachable = lifecycle.OnUnreachable(value)
+		return c.OnUnreachable.Check()
 	case "owner":
 		c.Owner = value
 	case "task":

@@ -66,7 +66,8 @@ func Open(config Config, opts Options) (*Runtime, error) {
 			Fleet: config.MaxSandboxes, Owner: config.MaxSandboxesPerOwner,
 			Cost: lifecycle.CostBound{PerHour: config.MaxCostPerHour, Committed: config.MaxCommitted},
 		},
-		Prices: config.prices(),
+		OnUnreachable: config.OnUnreachable,
+		Prices:        config.prices(),
 	})
 	return &Runtime{Config: config, Manager: manager, Registry: registry, Ledger: l, Clock: opts.Clock}, nil
 }

@@ -42,6 +42,7 @@ const (
 	Destroying      Type = "destroying"
 	Destroyed       Type = "destroyed" // its absence was observed; closes the log
 	DestroyFailed   Type = "destroyfailed"
+	Forgotten       Type = "forgotten"      // given up by whoever destroyed it, since the backend could not be asked; a sweep goes on
 	OrphanDetected  Type = "orphandetected" // found at the backend, unknown or closed here; may carry an Intent
 	Lost            Type = "lost"           // gone without us; the reason says how, as far as that is known
 )
@@ -55,7 +56,7 @@ func Types() []Type {
 	return []Type{Intended, Created, CreateFailed, Ready, Failed, Extending, Extended, ExtendDenied,
 		Shortening, Shortened, Claiming,
 		Expired, Paused, Resumed, Snapshotting, Snapshotted, SnapshotFailed, SnapshotDeleted, Restored, Adopted,
-		Destroying, Destroyed, DestroyFailed, OrphanDetected, Lost}
+		Destroying, Destroyed, DestroyFailed, Forgotten, OrphanDetected, Lost}
 }
 
 // CloudEvent returns the type as CloudEvents name it.
@@ -77,7 +78,7 @@ func (t Type) Status() sdk.Status {
 		return sdk.StatusExpired
 	case Lost:
 		return sdk.StatusLost
-	case Destroying, DestroyFailed:
+	case Destroying, DestroyFailed, Forgotten:
 		return sdk.StatusDestroying
 	case Destroyed:
 		return sdk.StatusDestroyed
@@ -92,7 +93,7 @@ func (t Type) valid() bool { return slices.Contains(Types(), t) }
 // always be destroyed.
 func (t Type) closing() bool {
 	switch t {
-	case Claiming, Expired, Destroying, Destroyed, DestroyFailed, SnapshotDeleted, CreateFailed, Lost:
+	case Claiming, Expired, Destroying, Destroyed, DestroyFailed, Forgotten, SnapshotDeleted, CreateFailed, Lost:
 		return true
 	}
 	return false

@@ -31,7 +31,8 @@ const reasonUnverifiable = "unverifiable"
 // ref and in the backend's listing. It succeeds from every status, also when
 // nothing is there any more; what was seen gone once and is listed again is
 // removed again. An unreachable backend is an error, except for
-// a sandbox whose deadline has passed long ago on a backend that enforces it.
+// a sandbox whose deadline has passed long ago on a backend that enforces it, and
+// where the caller chooses to forget.
 func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (DestroyResult, error) {
 	result := DestroyResult{ID: id}
 	at, err := m.locate(ctx, id, opts.Backend, opts.Ref, opts.ExpiresAt)
@@ -50,7 +51,7 @@ func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (
 	}
 	ext, err := m.open(ctx, at.backend)
 	if err != nil {
-		return m.unasked(ctx, at, result, err)
+		return m.unasked(ctx, at, result, opts, err)
 	}
 	got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
 	switch {
@@ -75,7 +76,7 @@ func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (
 			}
 		}
 	default:
-		return m.unasked(ctx, at, result, err)
+		return m.unasked(ctx, at, result, opts, err)
 	}
 	removed, err := m.removeAll(ctx, ext, at)
 	result.Existed, result.Removed = removed.Existed, removed.Removed
@@ -112,16 +113,35 @@ func (m *Manager) reopen(ctx context.Context, id, backend string) (ledger.Record
 }
 
 // unasked ends a destroy whose backend could not be asked.
-func (m *Manager) unasked(ctx context.Context, at place, result DestroyResult, cause error) (DestroyResult, error) {
-	if !errors.Is(cause, sdk.ErrUnreachable) || !m.beyondDoubt(ctx, at) {
+func (m *Manager) unasked(ctx context.Context, at place, result DestroyResult, opts DestroyOptions, cause error) (DestroyResult, error) {
+	if !errors.Is(cause, sdk.ErrUnreachable) {
 		return result, failure("destroy sandbox", at.id, at.backend, cause)
 	}
-	result.Unverifiable = cause.Error()
-	if !at.record.Known() {
-		return result, nil
+	if m.beyondDoubt(ctx, at) {
+		result.Unverifiable = cause.Error()
+		if !at.record.Known() {
+			return result, nil
+		}
+		_, err := m.append(ctx, at.id, ledger.Event{Type: ledger.Destroyed, Reason: reasonUnverifiable, Message: cause.Error()})
+		return result, err
 	}
-	_, err := m.append(ctx, at.id, ledger.Event{Type: ledger.Destroyed, Reason: reasonUnverifiable, Message: cause.Error()})
-	return result, err
+	if cmp.Or(opts.OnUnreachable, m.settings.OnUnreachable) != UnreachableForget {
+		return result, failure("destroy sandbox", at.id, at.backend, cause)
+	}
+	result.Forgotten = cause.Error()
+	return result, m.forget(ctx, at.id, at, opts.Reason, cause)
+}
+
+// forget writes down that a thing was given up whose backend can't be asked.
+// Its log stays open, also where it begins with this: a sweep goes on with the
+// destroy when the backend is there again.
+func (m *Manager) forget(ctx context.Context, id string, at place, reason string, cause error) error {
+	forgotten := ledger.Event{Type: ledger.Forgotten, Backend: at.backend, Ref: at.ref, Reason: reason, Message: cause.Error()}
+	if !at.record.Known() && !at.expiresAt.IsZero() {
+		forgotten.Lease = &sdk.Lease{ExpiresAt: at.expiresAt, MaxExpiresAt: at.expiresAt, Generation: 1}
+	}
+	_, err := m.append(ctx, id, forgotten)
+	return err
 }
 
 // claim takes the lease, so that nobody extends what is being destroyed, and

@@ -6,6 +6,7 @@ package lifecycle
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -33,10 +34,18 @@ type Explanation struct {
 }
 
 // Explain tells why a sandbox is alive, or why it died. It is a look at it,
-// like [Manager.Get].
+// like [Manager.Get]; of one whose backend can't be asked it tells what the
+// ledger knows, and says so.
 func (m *Manager) Explain(ctx context.Context, id string, opts GetOptions) (Explanation, error) {
 	s, err := m.Get(ctx, id, opts)
-	if err != nil {
+	if errors.Is(err, sdk.ErrUnreachable) {
+		record, readErr := m.record(ctx, id)
+		if readErr != nil || !record.Known() {
+			return Explanation{}, errors.Join(err, readErr)
+		}
+		s = viewRecord(record)
+		s.Unreachable = err.Error()
+	} else if err != nil {
 		return Explanation{}, err
 	}
 	events, err := m.Events(ctx, id)
@@ -52,6 +61,9 @@ func (m *Manager) Explain(ctx context.Context, id string, opts GetOptions) (Expl
 		e.Summary = whyAlive(s, m.Now())
 	} else {
 		e.Summary = whyDead(s, events)
+	}
+	if s.Unreachable != "" {
+		e.Summary = "Its backend can't be asked (" + s.Unreachable + "); as the ledger knows it: " + e.Summary
 	}
 	return e, nil
 }
@@ -91,6 +103,8 @@ func whyDead(s Sandbox, events []ledger.Event) string {
 				text += fmt.Sprintf("; its destroy began at %s%s", e.Time.UTC().Format(time.RFC3339), by(e))
 				return text + "."
 			}
+		case ledger.Forgotten:
+			text += fmt.Sprintf("; it was given up at %s%s, since its backend could not be asked, and may still be there", e.Time.UTC().Format(time.RFC3339), by(e))
 		case ledger.CreateFailed, ledger.Failed:
 			text += "; " + cmp.Or(e.Message, e.Reason)
 		}

@@ -438,12 +438,12 @@ func TestSnapshotAndForks(t *testing.T) {
 			t.Errorf("fork: %+v", fork)
 		}
 	}
-	existed, err := h.DeleteSnapshot(t.Context(), snapshot.ID, DeleteSnapshotOptions{})
-	if err != nil || !existed {
-		t.Errorf("delete: %v %v", existed, err)
+	deleted, err := h.DeleteSnapshot(t.Context(), snapshot.ID, DeleteSnapshotOptions{})
+	if err != nil || !deleted.Existed {
+		t.Errorf("delete: %+v %v", deleted, err)
 	}
-	if existed, err = h.DeleteSnapshot(t.Context(), snapshot.ID, DeleteSnapshotOptions{}); err != nil || existed {
-		t.Errorf("second delete: %v %v", existed, err)
+	if deleted, err = h.DeleteSnapshot(t.Context(), snapshot.ID, DeleteSnapshotOptions{}); err != nil || deleted.Existed {
+		t.Errorf("second delete: %+v %v", deleted, err)
 	}
 	if _, err := h.Create(t.Context(), CreateOptions{Snapshot: snapshot.ID}); err == nil {
 		t.Error("a deleted snapshot was restored")

@@ -32,7 +32,9 @@ type Settings struct {
 	Life        sandbox.Life // the provider's default and maximum; zero fields are unset
 	Attribution sandbox.Attribution
 	Bounds      Bounds
-	Prices      map[string]sandbox.Price // by backend
+	// OnUnreachable is for destroys that do not say.
+	OnUnreachable OnUnreachable
+	Prices        map[string]sandbox.Price // by backend
 	// Budgets bound the steps that must finish even when the caller's
 	// context has ended.
 	Budgets Budgets
@@ -85,6 +87,10 @@ func New(l *ledger.Ledger, backends Backends, c clock.Clock, settings Settings) 
 
 // Fleet returns the fleet that the manager acts for.
 func (m *Manager) Fleet() string { return m.settings.Fleet }
+
+// Forgets reports whether destroys give up what can't be reached, unless they
+// say otherwise.
+func (m *Manager) Forgets() bool { return m.settings.OnUnreachable == UnreachableForget }
 
 // Now returns the manager's time.
 func (m *Manager) Now() time.Time { return m.clock.Now() }

@@ -66,10 +66,32 @@ const (
 	ReasonReappeared = "reappeared"
 )
 
+// OnUnreachable is what a destroy does whose backend can't be reached.
+type OnUnreachable string
+
+const (
+	// UnreachableFail is an error, which is what an empty choice means.
+	UnreachableFail OnUnreachable = "fail"
+	// UnreachableForget ends the destroy with a record in the ledger, which a
+	// sweep acts on once the backend is there again.
+	UnreachableForget OnUnreachable = "forget"
+)
+
+// Check refuses what is no choice.
+func (o OnUnreachable) Check() error {
+	switch o {
+	case "", UnreachableFail, UnreachableForget:
+		return nil
+	}
+	return sdk.Invalid("on_unreachable", "%.40q is not one of fail, forget", string(o))
+}
+
 // DestroyOptions are the options of [Manager.Destroy].
 type DestroyOptions struct {
 	Backend string
 	Reason  string
+	// OnUnreachable is the settings' when it is empty.
+	OnUnreachable OnUnreachable
 	// OnlyExpired refuses with [sdk.ErrConflict] while the deadline has not
 	// passed by the backend's clock. The reaper sets it.
 	OnlyExpired bool
@@ -88,6 +110,10 @@ type DestroyResult struct {
 	// Unverifiable says why absence could not be observed although the
 	// deadline has passed long ago on a backend that enforces it.
 	Unverifiable string `json:"unverifiable,omitempty"`
+	// Forgotten says why the backend could not be asked, where the caller
+	// gives it up then: it may live until its deadline, and longer where nothing
+	// guards it.
+	Forgotten string `json:"forgotten,omitempty"`
 }
 
 // GetOptions are the options of [Manager.Get].

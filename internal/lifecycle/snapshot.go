@@ -362,29 +362,54 @@ func (m *Manager) ExtendSnapshot(ctx context.Context, id string, opts ExtendSnap
 type DeleteSnapshotOptions struct {
 	Backend string
 	Reason  string
+	// OnUnreachable is the settings' when it is empty.
+	OnUnreachable OnUnreachable
+}
+
+// DeleteSnapshotResult is the result of [Manager.DeleteSnapshot].
+type DeleteSnapshotResult struct {
+	Existed bool // false when it was already gone
+	// Forgotten is as in [DestroyResult].
+	Forgotten string
 }
 
 // DeleteSnapshot removes a snapshot and returns when its absence was
-// observed. Deleting what is not there succeeds; existed tells.
-func (m *Manager) DeleteSnapshot(ctx context.Context, id string, opts DeleteSnapshotOptions) (existed bool, err error) {
+// observed. Deleting what is not there succeeds. An unreachable backend is as
+// for [Manager.Destroy].
+func (m *Manager) DeleteSnapshot(ctx context.Context, id string, opts DeleteSnapshotOptions) (DeleteSnapshotResult, error) {
+	existed, backend, err := m.deleteSnapshot(ctx, id, opts)
+	result := DeleteSnapshotResult{Existed: existed}
+	if !errors.Is(err, sdk.ErrUnreachable) || backend == "" || cmp.Or(opts.OnUnreachable, m.settings.OnUnreachable) != UnreachableForget {
+		return result, err
+	}
+	record, readErr := m.record(ctx, id)
+	if readErr != nil {
+		return result, errors.Join(err, readErr)
+	}
+	result.Forgotten = err.Error()
+	return result, m.forget(ctx, id, place{backend: backend, record: record}, opts.Reason, err)
+}
+
+// deleteSnapshot does so, and returns the backend as soon as it is known.
+func (m *Manager) deleteSnapshot(ctx context.Context, id string, opts DeleteSnapshotOptions) (existed bool, at string, err error) {
 	snapshotter, backend, record, err := m.locateSnapshot(ctx, id, opts.Backend)
 	if errors.Is(err, sdk.ErrNotFound) {
-		return false, nil
+		return false, backend, nil
 	}
 	if err != nil {
-		return false, err
+		return false, cmp.Or(backend, opts.Backend, record.Backend), err
 	}
 	if record.Known() && !record.Open {
 		if _, err := snapshotter.GetSnapshot(ctx, sdk.GetSnapshotOptions{SnapshotID: id, Fleet: m.settings.Fleet}); err != nil {
-			return false, nil //nolint:nilerr // its absence was observed before
+			return false, backend, nil //nolint:nilerr // its absence was observed before
 		}
 		if _, err := m.reopen(ctx, id, backend); err != nil {
-			return false, err
+			return false, backend, err
 		}
 	}
 	if record.Known() {
 		if _, err := m.append(ctx, id, ledger.Event{Type: ledger.Destroying, Reason: opts.Reason}); err != nil {
-			return false, err
+			return false, backend, err
 		}
 	}
 	result, err := snapshotter.DeleteSnapshot(ctx, sdk.DeleteSnapshotOptions{SnapshotID: id, Fleet: m.settings.Fleet})
@@ -397,12 +422,12 @@ func (m *Manager) DeleteSnapshot(ctx context.Context, id string, opts DeleteSnap
 			_, logErr := m.append(ctx, id, ledger.Event{Type: ledger.DestroyFailed, Reason: reasonOf(err), Message: err.Error()})
 			err = errors.Join(err, logErr)
 		}
-		return result.Existed, err
+		return result.Existed, backend, err
 	}
 	if record.Known() {
 		_, err = m.append(ctx, id, ledger.Event{Type: ledger.SnapshotDeleted, Reason: cmp.Or(opts.Reason, "user")})
 	}
-	return result.Existed, err
+	return result.Existed, backend, err
 }
 
 // awaitSnapshotGone returns when a snapshot is neither found nor listed.

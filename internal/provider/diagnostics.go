@@ -6,6 +6,7 @@ package provider
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -157,4 +158,18 @@ func addError(diags *diag.Diagnostics, summary string, err error, at blame) {
 	for _, f := range findings(summary, err, at) {
 		f.error(diags)
 	}
+}
+
+// warnForgotten says that a thing left the state while nobody knows whether it
+// is gone; nothing when it was not so.
+func warnForgotten(diags *diag.Diagnostics, what, why string) {
+	if why != "" {
+		diags.AddWarning("Forgotten", fmt.Sprintf("%s was given up, since on_unreachable is \"forget\" and its backend can't be reached. It may live until its deadline. "+
+			"The ledger keeps a record, and `sandboxer reap` goes on with it once the backend is there again.\n\nOriginal error: %s", what, why))
+	}
+}
+
+// warnUnread says that a thing is shown as it was last seen.
+func warnUnread(diags *diag.Diagnostics, what string, err error) {
+	diags.AddWarning("Unreachable backend", fmt.Sprintf("%s was not refreshed: its backend can't be reached, and on_unreachable is \"forget\".\n\nOriginal error: %s", what, err))
 }

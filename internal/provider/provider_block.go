@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/float64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -25,6 +26,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/config"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sandbox"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sshtransport"
 )
@@ -40,6 +42,7 @@ type providerModel struct {
 	MaxCostPerHour       types.Float64 `tfsdk:"max_cost_per_hour"`
 	MaxCommitted         types.Float64 `tfsdk:"max_committed"`
 	Prices               types.Map     `tfsdk:"prices"`
+	OnUnreachable        types.String  `tfsdk:"on_unreachable"`
 	Owner                types.String  `tfsdk:"owner"`
 	Task                 types.String  `tfsdk:"task"`
 	Run                  types.String  `tfsdk:"run"`
@@ -194,6 +197,10 @@ func providerSchema() schema.Schema {
 				Optional: true, MarkdownDescription: about["prices"],
 				NestedObject: schema.NestedAttributeObject{Attributes: priceAttributes()},
 			},
+			"on_unreachable": schema.StringAttribute{
+				Optional: true, MarkdownDescription: about["on_unreachable"],
+				Validators: []validator.String{stringvalidator.OneOf(string(lifecycle.UnreachableFail), string(lifecycle.UnreachableForget))},
+			},
 			"owner":          text("owner"),
 			"task":           text("task"),
 			"run":            text("run"),
@@ -241,7 +248,8 @@ func decodeBlock(ctx context.Context, raw tfsdk.Config) (block config.Config, un
 		Owner: model.Owner.ValueString(), Task: model.Task.ValueString(), Run: model.Run.ValueString(),
 		DefaultTTL: durationOf(model.DefaultTTL), MaxTTL: durationOf(model.MaxTTL),
 		MaxSandboxes: int(model.MaxSandboxes.ValueInt64()), MaxSandboxesPerOwner: int(model.MaxSandboxesPerOwner.ValueInt64()),
-		StateDir: absolute(model.StateDir.ValueString()),
+		OnUnreachable: lifecycle.OnUnreachable(model.OnUnreachable.ValueString()),
+		StateDir:      absolute(model.StateDir.ValueString()),
 	}
 	// The schema has bounded them.
 	block.MaxCostPerHour, _ = sandbox.MoneyOf(model.MaxCostPerHour.ValueFloat64())

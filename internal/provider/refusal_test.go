@@ -294,3 +294,41 @@ func TestProfilePaths(t *testing.T) {
 		}
 	}
 }
+
+// A backend that is gone for good stops neither a refresh nor a destroy of
+// whoever chooses to forget; without that choice it stops both.
+func TestForgettingWhatCannotBeReached(t *testing.T) {
+	w := newWorld(t)
+	s := w.terraform().made(tfSandbox, sandboxOf(nil), nil)
+	snapshot := w.terraform().made(tfSnapshot, object{"sandbox_id": s.text("id")}, nil)
+	for _, call := range []saasstub.Call{saasstub.CallGetBox, saasstub.CallListBoxes, saasstub.CallDeleteBox, saasstub.CallListImages, saasstub.CallDeleteImage} {
+		w.cloud.Inject(saasstub.Fault{Call: call, Lie: saasstub.Broken})
+	}
+	all := map[string]*state{tfSandbox: s, tfSnapshot: snapshot}
+	for _, prior := range all {
+		tf := w.terraform()
+		if _, diags := tf.tryRefresh(prior); len(errorsOf(diags)) == 0 {
+			t.Errorf("%s: a refresh told nothing", prior.kind)
+		}
+		if left, diags := tf.destroy(prior); left == nil || len(errorsOf(diags)) == 0 {
+			t.Errorf("%s: a destroy told nothing", prior.kind)
+		}
+	}
+	w.block["on_unreachable"] = "forget"
+	for _, prior := range all {
+		tf := w.terraform()
+		refreshed, diags := tf.tryRefresh(prior)
+		if refreshed == nil || !refreshed.value.Equal(prior.value) {
+			t.Fatalf("%s: the state changed: %s", prior.kind, show(diags))
+		}
+		wantError(t, diags, "", "Unreachable backend", "was not refreshed")
+		left, diags := tf.destroy(refreshed)
+		if left != nil || len(errorsOf(diags)) > 0 {
+			t.Errorf("%s: %s", prior.kind, show(diags))
+		}
+		wantError(t, diags, "", "Forgotten", "sandboxer reap")
+	}
+	if w.alive() != 1 {
+		t.Error("nothing was reached, and something is gone")
+	}
+}

@@ -178,6 +178,9 @@ func (r *sandboxResource) Read(ctx context.Context, req resource.ReadRequest, re
 		return
 	case errors.Is(err, sdk.ErrNotFound):
 		got = lifecycle.Sandbox{ID: state.ID.ValueString(), Status: sdk.StatusLost, Reason: "known to neither its backend nor the ledger of this machine"}
+	case errors.Is(err, sdk.ErrUnreachable) && manager.Forgets():
+		warnUnread(&resp.Diagnostics, "Sandbox "+state.ID.ValueString(), err)
+		return
 	case err != nil:
 		addError(&resp.Diagnostics, "Failed read", err, nil)
 		return
@@ -320,6 +323,7 @@ func (r *sandboxResource) Delete(ctx context.Context, req resource.DeleteRequest
 		resp.Diagnostics.AddWarning("Unverifiable end",
 			fmt.Sprintf("Sandbox %s was past its deadline on backend %q, which enforces deadlines, and could not be asked about.\n\nOriginal error: %s", state.ID.ValueString(), state.Backend.ValueString(), result.Unverifiable))
 	}
+	warnForgotten(&resp.Diagnostics, "Sandbox "+state.ID.ValueString(), result.Forgotten)
 	tflog.Info(ctx, "destroyed a sandbox", map[string]any{"id": result.ID, "backend": result.Backend, "existed": result.Existed})
 }
 

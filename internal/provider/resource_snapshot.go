@@ -149,6 +149,9 @@ func (r *snapshotResource) Read(ctx context.Context, req resource.ReadRequest, r
 		if !manager.Now().Before(timeOf(state.ExpiresAt)) {
 			state.Status = types.StringValue(snapshotExpired)
 		}
+	case errors.Is(err, sdk.ErrUnreachable) && manager.Forgets():
+		warnUnread(&resp.Diagnostics, "Snapshot "+state.ID.ValueString(), err)
+		return
 	case err != nil:
 		addError(&resp.Diagnostics, "Failed read", err, nil)
 		return
@@ -216,13 +219,14 @@ func (r *snapshotResource) Delete(ctx context.Context, req resource.DeleteReques
 	defer r.session.work()()
 	ctx, cancel := surviving(ctx, timeout)
 	defer cancel()
-	existed, err := manager.DeleteSnapshot(ctx, state.ID.ValueString(), lifecycle.DeleteSnapshotOptions{Backend: state.Backend.ValueString(), Reason: "terraform"})
+	deleted, err := manager.DeleteSnapshot(ctx, state.ID.ValueString(), lifecycle.DeleteSnapshotOptions{Backend: state.Backend.ValueString(), Reason: "terraform"})
 	defer func() { _ = failpoint.Hit(snapshotDeleteAnswering) }()
 	if err != nil {
 		addError(&resp.Diagnostics, "Failed delete", err, nil)
 		return
 	}
-	tflog.Info(ctx, "deleted a snapshot", map[string]any{"id": state.ID.ValueString(), "existed": existed})
+	warnForgotten(&resp.Diagnostics, "Snapshot "+state.ID.ValueString(), deleted.Forgotten)
+	tflog.Info(ctx, "deleted a snapshot", map[string]any{"id": state.ID.ValueString(), "existed": deleted.Existed})
 }
 
 // ImportState takes ID or BACKEND/ID.

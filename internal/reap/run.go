@@ -139,7 +139,10 @@ func (r *Reaper) one(ctx context.Context, item Item) Result {
 	} else {
 		var destroyed lifecycle.DestroyResult
 		destroyed, err = r.manager.Destroy(ctx, item.ID, lifecycle.DestroyOptions{
-			Backend: item.Backend, ExpiresAt: item.ExpiresAt, Reason: string(item.end), OnlyExpired: true,
+			Backend: item.Backend, ExpiresAt: item.ExpiresAt, Reason: string(item.end),
+			// Whoever began to destroy it did not wait for its deadline.
+			OnlyExpired:   item.Reason != ReasonUnfinished,
+			OnUnreachable: lifecycle.UnreachableFail, // a sweep forgets nothing
 		})
 		existed = destroyed.Existed
 		if err == nil && destroyed.Unverifiable != "" {
@@ -170,7 +173,10 @@ func (r *Reaper) snapshot(ctx context.Context, item Item) (bool, error) {
 	if err != nil && !errors.Is(err, sdk.ErrNotFound) {
 		return false, err
 	}
-	return r.manager.DeleteSnapshot(ctx, item.ID, lifecycle.DeleteSnapshotOptions{Backend: item.Backend, Reason: lifecycle.ReasonRetention})
+	deleted, err := r.manager.DeleteSnapshot(ctx, item.ID, lifecycle.DeleteSnapshotOptions{
+		Backend: item.Backend, Reason: lifecycle.ReasonRetention, OnUnreachable: lifecycle.UnreachableFail,
+	})
+	return deleted.Existed, err
 }
 
 // Every sweeps now and then again after each interval, until the context

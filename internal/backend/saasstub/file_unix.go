@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 // withFile runs act on the store as it is in the file, under the file's
@@ -47,7 +49,7 @@ func (s *Server) withFile(ctx context.Context, act func() error) error {
 		err = json.Unmarshal(content, s.state)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read the store %s: %w", s.options.File, err)
+		return &sdk.Error{Kind: sdk.ErrUnreachable, Message: fmt.Sprintf("the store %s can't be read", s.options.File), Err: err}
 	}
 	if err := act(); err != nil {
 		return err

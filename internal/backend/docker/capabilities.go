@@ -67,7 +67,7 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeatureHostRoot:              unsupported("a container is made from an image"),
 		sdk.FeatureImageFile:             enforced("an OCI layout, a docker save archive or a root filesystem tar, by path"),
 		sdk.FeatureImagePull:             enforced("pulled by the engine when it is not there, with the credentials of Docker's command line"),
-		sdk.FeatureImageBuild:            unsupported("images are named, not built"),
+		sdk.FeatureImageBuild:            enforced("from a context on this machine, by the engine's own builder; the same context is built once"),
 		sdk.FeatureCompose:               unsupported("a sandbox is one container"),
 		sdk.FeatureMachine:               unsupported("a sandbox is no virtual machine"),
 		sdk.FeatureTemplate:              unsupported("there are no templates"),

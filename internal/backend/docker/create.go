@@ -133,7 +133,7 @@ func (e *Extension) plan(ctx context.Context, eng engine, f facts, opts sdk.Crea
 // root is the image that a sandbox is made from.
 func (e *Extension) root(ctx context.Context, eng engine, opts sdk.CreateOptions, from *sdk.Snapshot) (img image, err error) {
 	if from == nil {
-		return e.image(ctx, eng, opts.Profile.Image, opts.Progress)
+		return e.source(ctx, eng, opts.Profile, opts.Progress)
 	}
 	if img, err = e.inspectImage(ctx, eng, snapshotTag(from.ID)); err != nil {
 		return img, e.translate(err, "look for snapshot "+clip(from.ID))

@@ -41,8 +41,16 @@ func (e *Extension) Prepare(ctx context.Context, opts sdk.PrepareOptions) (sdk.P
 	if err != nil {
 		return sdk.PrepareResult{}, err
 	}
-	img, err := e.image(ctx, eng, opts.Profile.Image, opts.Progress)
+	img, err := e.source(ctx, eng, opts.Profile, opts.Progress)
 	return sdk.PrepareResult{ImageDigest: img.digest}, err
+}
+
+// source returns the image that a profile names, or is built from.
+func (e *Extension) source(ctx context.Context, eng engine, p sdk.Profile, progress func(sdk.Progress)) (image, error) {
+	if p.Build != nil {
+		return e.imageBuild(ctx, eng, *p.Build, progress)
+	}
+	return e.image(ctx, eng, p.Image, progress)
 }
 
 // image returns an image that is on the engine, getting it there when it is

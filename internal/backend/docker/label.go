@@ -75,7 +75,7 @@ func labelled(pairs ...string) client.Filters {
 // what a sandbox does not say itself it must not inherit.
 var ownLabels = []string{
 	sdk.LabelOwner, sdk.LabelTask, sdk.LabelRun, sdk.LabelActor, sdk.LabelProfile, sdk.LabelProfileRevision, sdk.LabelUser,
-	labelDocument, labelPorts, labelSandbox, labelVolumes, labelSnapshot, labelLost,
+	labelDocument, labelPorts, labelSandbox, labelVolumes, labelSnapshot, labelLost, labelBuild,
 }
 
 // encode writes a value of our own types, which always encodes.

@@ -43,15 +43,13 @@ func validate(opts sdk.CreateOptions, now time.Time, restores bool) error {
 	}
 	switch {
 	case restores:
-	case p.Build != nil:
-		return sdk.Unsupported("build", "the docker backend builds no images: build it with `docker build` and name it in image")
 	case p.Compose != nil:
 		return sdk.Unsupported("compose", "the docker backend makes one container: use the compose_ssh backend")
 	case p.Machine != nil:
 		return sdk.Unsupported("machine", "the docker backend runs no machine images")
 	case p.Template != "":
 		return sdk.Unsupported("template", "the docker backend has no templates")
-	case p.Image == "":
+	case p.Image == "" && p.Build == nil:
 		return sdk.Unsupported("image", "the docker backend makes a sandbox from an image, and none is named")
 	}
 	if opts.OnExpiry != "" && opts.OnExpiry != sdk.OnExpiryDestroy {

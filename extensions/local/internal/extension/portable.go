@@ -321,7 +321,7 @@ func (e *Extension) ImportSnapshot(ctx context.Context, opts sdk.ImportSnapshotO
 	if err := snapshot.Write(partial, m); err != nil {
 		return sdk.ImportSnapshotResult{}, err
 	}
-	if err := e.nameSnapshot(partial, opts.SnapshotID); err != nil {
+	if err := e.nameSnapshot(ctx, partial, opts.SnapshotID); err != nil {
 		return sdk.ImportSnapshotResult{}, err
 	}
 	result.Snapshot = e.snapshotOf(m)

@@ -82,14 +82,18 @@ func (e *Extension) Snapshot(ctx context.Context, opts sdk.SnapshotOptions) (sdk
 	if err != nil {
 		return sdk.SnapshotResult{}, err
 	}
-	if err := e.nameSnapshot(partial, opts.SnapshotID); err != nil {
+	if err := e.nameSnapshot(ctx, partial, opts.SnapshotID); err != nil {
 		return sdk.SnapshotResult{}, err
 	}
 	return sdk.SnapshotResult{Snapshot: e.snapshotOf(m)}, nil
 }
 
-// nameSnapshot gives a snapshot that is on disk its name.
-func (e *Extension) nameSnapshot(partial, id string) error {
+// nameSnapshot gives a snapshot that is on disk its name, unless whoever wants
+// it has given up meanwhile: he may have looked for it already.
+func (e *Extension) nameSnapshot(ctx context.Context, partial, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := os.Rename(partial, e.store.snapshot(id)); err != nil {
 		return fmt.Errorf("snapshot %s: %w", id, err)
 	}

@@ -4,6 +4,7 @@
 package conformance_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/saasstub"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/conformance"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/portable"
 )
 
 // broken is an extension with one fault: a method that is set is used instead.
@@ -31,6 +33,8 @@ type broken struct {
 	pause          func(ctx context.Context, opts sdk.PauseOptions) (sdk.PauseResult, error)
 	deleteSnapshot func(ctx context.Context, opts sdk.DeleteSnapshotOptions) (sdk.DeleteSnapshotResult, error)
 	restore        func(ctx context.Context, opts sdk.RestoreOptions) (sdk.CreateResult, error)
+	export         func(ctx context.Context, opts sdk.ExportSnapshotOptions) (sdk.ExportSnapshotResult, error)
+	take           func(ctx context.Context, opts sdk.ImportSnapshotOptions) (sdk.ImportSnapshotResult, error)
 }
 
 // use calls the broken method where there is one.
@@ -93,13 +97,65 @@ func (b broken) Restore(ctx context.Context, opts sdk.RestoreOptions) (sdk.Creat
 	return use(ctx, opts, b.restore, b.careful.Restore)
 }
 
+func (b broken) ExportSnapshot(ctx context.Context, opts sdk.ExportSnapshotOptions) (sdk.ExportSnapshotResult, error) {
+	return use(ctx, opts, b.export, b.careful.ExportSnapshot)
+}
+
+func (b broken) ImportSnapshot(ctx context.Context, opts sdk.ImportSnapshotOptions) (sdk.ImportSnapshotResult, error) {
+	return use(ctx, opts, b.take, b.careful.ImportSnapshot)
+}
+
+// portableless is an extension whose snapshots stay where they are.
+type portableless struct {
+	sdk.Extension
+	sdk.Execer
+	sdk.Copier
+	sdk.Logger
+	sdk.Pauser
+	sdk.Snapshotter
+}
+
+// rewritten exports a snapshot as an archive that differs from an honest one.
+func (b *broken) rewritten(ctx context.Context, opts sdk.ExportSnapshotOptions, change func(a *portable.Archive)) (result sdk.ExportSnapshotResult, err error) {
+	var honest bytes.Buffer
+	out := opts.Archive
+	opts.Archive = &honest
+	if result, err = b.careful.ExportSnapshot(ctx, opts); err != nil {
+		return result, err
+	}
+	a, err := portable.Open(ctx, &honest, portable.OpenOptions{})
+	if err != nil {
+		return result, err
+	}
+	defer a.Close()
+	change(a)
+	w, err := portable.NewWriter("")
+	if err != nil {
+		return result, err
+	}
+	defer w.Close()
+	for i := range a.Layers {
+		layer, err := a.OpenLayer(i)
+		if err == nil {
+			err = w.Layer(func(to io.Writer) error { _, err := io.Copy(to, layer); return err })
+			layer.Close()
+		}
+		if err != nil {
+			return result, err
+		}
+	}
+	result.Losses = a.Document.Losses
+	result.Bytes, result.Digest, err = w.Write(out, a.Config, a.Document)
+	return result, err
+}
+
 // execless is an extension that can't run commands.
 type execless struct {
 	sdk.Extension
 	sdk.Copier
 	sdk.Logger
 	sdk.Pauser
-	sdk.Snapshotter
+	sdk.PortableSnapshotter
 }
 
 func otherFleet(fleet string) string {

@@ -4,13 +4,40 @@
 package conformance_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"maps"
+	"strings"
+	"sync"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk/portable"
 )
+
+// givenVariables are those of each sandbox's create. One instance creates, and
+// another exports.
+var givenVariables sync.Map
+
+// emptyArchive is a whole archive with nothing in it.
+func emptyArchive() []byte {
+	var out bytes.Buffer
+	w, err := portable.NewWriter("")
+	if err == nil {
+		err = w.Layer(func(to io.Writer) error { _, err := to.Write(make([]byte, 1024)); return err })
+	}
+	if err == nil {
+		_, _, err = w.Write(&out, portable.Config{Architecture: "any"}, portable.Document{
+			SnapshotID: "snp-" + strings.Repeat("0", 20), SandboxID: "sbx-" + strings.Repeat("0", 20), Profile: sdk.Profile{Name: "empty"},
+		})
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		panic(err)
+	}
+	return out.Bytes()
+}
 
 // variant is an extension and what the kit has to say of it.
 type variant struct {
@@ -100,6 +127,78 @@ var variants = []variant{
 	{
 		name: "claims exec and does not implement it", fails: []string{"abilities/exec"}, errors: true,
 		wrap: func(b broken) sdk.Extension { return execless{b, b, b, b, b} },
+	},
+	{
+		name: "claims portable snapshots and does not implement them", fails: []string{"abilities/portable"}, errors: true,
+		wrap: func(b broken) sdk.Extension { return portableless{b, b, b, b, b, b} },
+	},
+	{
+		name: "exports the variables of the create", fails: []string{"portable/secrets"},
+		breaks: func(b *broken) {
+			b.create = func(ctx context.Context, opts sdk.CreateOptions) (sdk.CreateResult, error) {
+				givenVariables.Store(opts.ID, maps.Clone(opts.Env))
+				return b.careful.Create(ctx, opts)
+			}
+			b.export = func(ctx context.Context, opts sdk.ExportSnapshotOptions) (sdk.ExportSnapshotResult, error) {
+				return b.rewritten(ctx, opts, func(a *portable.Archive) {
+					env, _ := givenVariables.Load(a.Document.SandboxID)
+					variables, _ := env.(map[string]string)
+					for name, value := range variables {
+						a.Config.Env = append(a.Config.Env, name+"="+value)
+					}
+				})
+			}
+		},
+	},
+	{
+		name: "keeps its losses to itself", fails: []string{"portable/round_trip", "portable/secrets"},
+		breaks: func(b *broken) {
+			b.export = func(ctx context.Context, opts sdk.ExportSnapshotOptions) (sdk.ExportSnapshotResult, error) {
+				return b.rewritten(ctx, opts, func(a *portable.Archive) { a.Document.Losses = nil })
+			}
+		},
+	},
+	{
+		name: "tells of its losses, and not in the archive", fails: []string{"portable/round_trip"},
+		breaks: func(b *broken) {
+			b.export = func(ctx context.Context, opts sdk.ExportSnapshotOptions) (sdk.ExportSnapshotResult, error) {
+				var losses []sdk.Loss
+				result, err := b.rewritten(ctx, opts, func(a *portable.Archive) { losses, a.Document.Losses = a.Document.Losses, nil })
+				result.Losses = losses
+				return result, err
+			}
+		},
+	},
+	{
+		name: "exports the snapshots of other fleets", fails: []string{"portable/unknown"},
+		breaks: func(b *broken) {
+			b.export = func(ctx context.Context, opts sdk.ExportSnapshotOptions) (sdk.ExportSnapshotResult, error) {
+				result, err := b.careful.ExportSnapshot(ctx, opts)
+				if errors.Is(err, sdk.ErrNotFound) {
+					opts.Fleet = otherFleet(opts.Fleet)
+					return b.careful.ExportSnapshot(ctx, opts)
+				}
+				return result, err
+			}
+		},
+	},
+	{
+		name: "keeps a snapshot of an archive that it refuses", fails: []string{"portable/damaged"},
+		breaks: func(b *broken) {
+			b.take = func(ctx context.Context, opts sdk.ImportSnapshotOptions) (sdk.ImportSnapshotResult, error) {
+				content, err := io.ReadAll(opts.Archive)
+				if err != nil {
+					return sdk.ImportSnapshotResult{}, err
+				}
+				opts.Archive = bytes.NewReader(content)
+				result, err := b.careful.ImportSnapshot(ctx, opts)
+				if errors.Is(err, sdk.ErrInvalid) {
+					opts.Archive = bytes.NewReader(emptyArchive())
+					_, _ = b.careful.ImportSnapshot(ctx, opts)
+				}
+				return result, err
+			}
+		},
 	},
 	{
 		name: "implements exec and calls it unsupported", fails: []string{"abilities/exec"},

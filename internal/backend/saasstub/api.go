@@ -162,6 +162,8 @@ type API interface {
 	ListImages(ctx context.Context, req ListRequest) (Page[Image], error)
 	UpdateImage(ctx context.Context, id string, req UpdateRequest) (Image, error)
 	DeleteImage(ctx context.Context, id string) error
+	DownloadImage(ctx context.Context, id string) (map[string]BoxFile, error)
+	UploadImage(ctx context.Context, image Image, files map[string]BoxFile) (Image, error)
 }
 
 // APIError is an answer of the vendor that is not a success. Status 0 means

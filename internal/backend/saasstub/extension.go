@@ -36,13 +36,13 @@ type Extension struct {
 
 // The compiler checks what the extension says it can do.
 var (
-	_ sdk.Extension   = (*Extension)(nil)
-	_ sdk.Execer      = (*Extension)(nil)
-	_ sdk.Copier      = (*Extension)(nil)
-	_ sdk.Logger      = (*Extension)(nil)
-	_ sdk.Pauser      = (*Extension)(nil)
-	_ sdk.Preparer    = (*Extension)(nil)
-	_ sdk.Snapshotter = (*Extension)(nil)
+	_ sdk.Extension           = (*Extension)(nil)
+	_ sdk.Execer              = (*Extension)(nil)
+	_ sdk.Copier              = (*Extension)(nil)
+	_ sdk.Logger              = (*Extension)(nil)
+	_ sdk.Pauser              = (*Extension)(nil)
+	_ sdk.Preparer            = (*Extension)(nil)
+	_ sdk.PortableSnapshotter = (*Extension)(nil)
 )
 
 // Options are the options of [New].
@@ -110,7 +110,7 @@ func description() sdk.DescribeResult {
 			sdk.FeatureSnapshotLeavesRunning: files,
 			sdk.FeatureRestore:               files,
 			sdk.FeatureFork:                  files,
-			sdk.FeaturePortableSnapshot:      unsupported("an image never leaves its account"),
+			sdk.FeaturePortableSnapshot:      enforced("files as an OCI layout; what comes in keeps files and directories"),
 			sdk.FeaturePause:                 enforced("the vendor's pause"),
 			sdk.FeatureExec:                  enforced("an interpreter of a few words"),
 			sdk.FeatureFiles:                 files,

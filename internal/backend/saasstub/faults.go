@@ -34,6 +34,9 @@ const (
 	CallListImages  Call = "list_images"
 	CallUpdateImage Call = "update_image"
 	CallDeleteImage Call = "delete_image"
+
+	CallDownloadImage Call = "download_image"
+	CallUploadImage   Call = "upload_image"
 )
 
 // Lie is one way in which a call goes wrong.
@@ -284,6 +287,14 @@ func (f *faults) ListImages(ctx context.Context, req ListRequest) (Page[Image], 
 
 func (f *faults) UpdateImage(ctx context.Context, id string, req UpdateRequest) (Image, error) {
 	return tell(ctx, f, CallUpdateImage, func() (Image, error) { return f.API.UpdateImage(ctx, id, req) })
+}
+
+func (f *faults) DownloadImage(ctx context.Context, id string) (map[string]BoxFile, error) {
+	return tell(ctx, f, CallDownloadImage, func() (map[string]BoxFile, error) { return f.API.DownloadImage(ctx, id) })
+}
+
+func (f *faults) UploadImage(ctx context.Context, shown Image, files map[string]BoxFile) (Image, error) {
+	return tell(ctx, f, CallUploadImage, func() (Image, error) { return f.API.UploadImage(ctx, shown, files) })
 }
 
 func (f *faults) DeleteImage(ctx context.Context, id string) error {

@@ -25,15 +25,21 @@ func (st *state) image(id string) (*image, error) {
 
 // capture keeps a box's files as an image.
 func (s *Server) capture(b *box, now time.Time, shown Image) *image {
-	shown.ID = "img_" + strconv.FormatInt(s.state.Next, 36)
-	shown.CreatedAt, shown.DeleteAt, shown.Version = now, shown.DeleteAt.UTC(), 1
-	kept := &image{Number: s.state.Next, Env: maps.Clone(b.Env), Files: maps.Clone(b.Files)}
+	kept := &image{Env: maps.Clone(b.Env), Files: maps.Clone(b.Files)}
 	for name := range s.secrets[b.ID] {
 		if shown.Memory {
 			shown.Secrets = true
 		}
 		delete(kept.Env, name+"_FILE") // secrets are given anew to each box
 	}
+	return s.keep(kept, now, shown)
+}
+
+// keep puts an image into the account.
+func (s *Server) keep(kept *image, now time.Time, shown Image) *image {
+	shown.ID = "img_" + strconv.FormatInt(s.state.Next, 36)
+	shown.CreatedAt, shown.DeleteAt, shown.Version = now, shown.DeleteAt.UTC(), 1
+	kept.Number = s.state.Next
 	digest := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(kept.Files)) {
 		file := kept.Files[path]
@@ -61,12 +67,47 @@ func (s honest) CreateImage(ctx context.Context, boxID string, shown Image) (mad
 		if b.State != Running && b.State != Paused {
 			return &APIError{Status: 409, Code: CodeWrongState, Message: fmt.Sprintf("the box is %s", b.State)}
 		}
-		for _, i := range st.Images {
-			if i.Name == shown.Name {
-				return &APIError{Status: 409, Code: CodeNameTaken, Message: fmt.Sprintf("image %s has the name %s", i.ID, i.Name)}
-			}
+		if err := st.nameFree(shown.Name); err != nil {
+			return err
 		}
 		made = s.capture(b, now, shown.clone()).clone()
+		return nil
+	})
+	return made, err
+}
+
+func (st *state) nameFree(name string) error {
+	for _, i := range st.Images {
+		if i.Name == name {
+			return &APIError{Status: 409, Code: CodeNameTaken, Message: fmt.Sprintf("image %s has the name %s", i.ID, i.Name)}
+		}
+	}
+	return nil
+}
+
+func (s honest) DownloadImage(ctx context.Context, id string) (files map[string]BoxFile, err error) {
+	err = s.do(ctx, func(st *state, _ time.Time) error {
+		i, err := st.image(id)
+		if err == nil {
+			files = maps.Clone(i.Files)
+		}
+		return err
+	})
+	return files, err
+}
+
+func (s honest) UploadImage(ctx context.Context, shown Image, files map[string]BoxFile) (made Image, err error) {
+	err = s.do(ctx, func(st *state, now time.Time) error {
+		if err := st.nameFree(shown.Name); err != nil {
+			return err
+		}
+		kept := &image{Env: map[string]string{}, Files: map[string]BoxFile{}}
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			if err := place(kept.Files, name, files[name]); err != nil {
+				return err
+			}
+		}
+		made = s.keep(kept, now, shown.clone()).clone()
 		return nil
 	})
 	return made, err

@@ -15,7 +15,10 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
-const tagSource = sdk.LabelPrefix + "snapshot-of"
+const (
+	tagSource = sdk.LabelPrefix + "snapshot-of"
+	tagLost   = sdk.LabelPrefix + "lost" // by an import
+)
 
 // snapshotOf returns what an image is; ok is false for one that is not ours.
 func snapshotOf(i Image, fleet string) (s sdk.Snapshot, ok bool, err error) {
@@ -34,6 +37,11 @@ func snapshotOf(i Image, fleet string) (s sdk.Snapshot, ok bool, err error) {
 		// Made by the vendor at the deadline, with the tags of the box.
 		s.SandboxID, s.ID = identity.ID, sdk.ExpirySnapshotID(identity.ID)
 		s.Identity.ID = s.ID
+	}
+	if lost := i.Tags[tagLost]; lost != "" {
+		if err := json.Unmarshal([]byte(lost), &s.Lost); err != nil {
+			return s, false, fmt.Errorf("tag %s of image %s: %w", tagLost, i.ID, err)
+		}
 	}
 	if err := json.Unmarshal([]byte(i.Tags[tagProfile]), &s.Profile); err != nil {
 		return s, false, fmt.Errorf("tag %s of image %s: %w", tagProfile, i.ID, err)

@@ -26,10 +26,13 @@ import (
 // Engine is a running Docker Engine.
 type Engine struct {
 	Host   string         // as in DOCKER_HOST
+	TLS    string         // likewise, over TCP, for clients with a certificate
+	Certs  string         // directory with certificates in directories; see makeCertificates
 	Dir    string         // for the files of the run; removed with it
 	Client *client.Client // for tests to look with, and to do what a stranger would
 
-	cmd *exec.Cmd
+	args []string
+	cmd  *exec.Cmd
 }
 
 const startDeadline = 60 * time.Second
@@ -64,30 +67,84 @@ func start() (*Engine, error) {
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(work, "dockerd.log"))
-	if err != nil {
+	// The network namespace is the run's own: the port is free.
+	e := &Engine{Host: "unix://" + filepath.Join(work, "docker.sock"), TLS: "tcp://127.0.0.1:2376", Certs: filepath.Join(work, "certs"), Dir: work}
+	if err := makeCertificates(e.Certs); err != nil {
 		return nil, err
 	}
+	server := filepath.Join(e.Certs, "server")
+	e.args = []string{
+		program, "--config-file", config, "--host", e.Host, "--pidfile", filepath.Join(work, "docker.pid"),
+		"--data-root", filepath.Join(work, "data"), "--exec-root", filepath.Join(work, "exec"),
+		"--host", e.TLS, "--tlsverify", "--tlscacert", filepath.Join(server, "ca.pem"), "--tlscert", filepath.Join(server, "cert.pem"), "--tlskey", filepath.Join(server, "key.pem"),
+	}
+	if e.Client, err = client.New(client.WithHost(e.Host)); err != nil {
+		return nil, err
+	}
+	if err := e.run(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// run starts the daemon and waits until it answers.
+func (e *Engine) run() error {
+	log, err := os.OpenFile(filepath.Join(e.Dir, "dockerd.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
 	defer log.Close()
-	e := &Engine{Host: "unix://" + filepath.Join(work, "docker.sock"), Dir: work}
-	e.cmd = exec.CommandContext(context.Background(), program,
-		"--config-file", config, "--host", e.Host, "--pidfile", filepath.Join(work, "docker.pid"),
-		"--data-root", filepath.Join(work, "data"), "--exec-root", filepath.Join(work, "exec"))
+	e.cmd = exec.CommandContext(context.Background(), e.args[0], e.args[1:]...)
 	e.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	e.cmd.Stdout, e.cmd.Stderr = log, log
 	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := e.cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
-	if e.Client, err = client.New(client.WithHost(e.Host)); err == nil {
-		err = e.await()
-	}
-	if err != nil {
+	if err := e.await(); err != nil {
 		e.end()
 		said, _ := os.ReadFile(log.Name())
-		return nil, fmt.Errorf("%w; it said:\n%s", err, tail(string(said), 20))
+		return fmt.Errorf("%w; it said:\n%s", err, tail(string(said), 20))
 	}
-	return e, nil
+	return nil
+}
+
+// Kill kills the daemon. What it runs is not killed.
+func (e *Engine) Kill(t testing.TB) {
+	t.Helper()
+	if err := e.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = e.cmd.Wait()
+}
+
+// Restart starts a killed daemon again and waits until it answers.
+func (e *Engine) Restart(t testing.TB) {
+	t.Helper()
+	// A killed daemon leaves these, its containerd dies with it, and nobody in
+	// this namespace collects the dead: a new daemon would take them for alive.
+	for _, name := range []string{"docker.pid", "exec/containerd/containerd.pid"} {
+		if err := os.Remove(filepath.Join(e.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	if err := e.run(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Freeze stops the daemon, so that it keeps its connections and answers
+// nothing, until Thaw.
+func (e *Engine) Freeze(t testing.TB) { e.signal(t, syscall.SIGSTOP) }
+
+// Thaw continues what Freeze stopped.
+func (e *Engine) Thaw(t testing.TB) { e.signal(t, syscall.SIGCONT) }
+
+func (e *Engine) signal(t testing.TB, signal syscall.Signal) {
+	t.Helper()
+	if err := e.cmd.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (e *Engine) await() error {
@@ -114,9 +171,7 @@ func stop() {
 }
 
 func (e *Engine) end() {
-	if e.Client != nil {
-		_ = e.Client.Close()
-	}
+	_ = e.Client.Close()
 	_ = e.cmd.Process.Signal(syscall.SIGTERM)
 	killer := time.AfterFunc(15*time.Second, func() { _ = e.cmd.Process.Kill() })
 	defer killer.Stop()

@@ -16,6 +16,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/clock"
 )
 
 // authority signs certificates.
@@ -32,7 +34,7 @@ func newAuthority() (*authority, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: now().Add(-time.Hour), NotAfter: now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
@@ -43,6 +45,9 @@ func newAuthority() (*authority, error) {
 	return a, err
 }
 
+// now is the machine's time, by which the engine judges certificates.
+func now() time.Time { return clock.System{}.Now() }
+
 // issue writes ca.pem of the issuer that is to be believed, and cert.pem and
 // key.pem of this one, into a directory.
 func (a *authority) issue(dir string, believed *authority, usage x509.ExtKeyUsage) error {
@@ -51,7 +56,7 @@ func (a *authority) issue(dir string, believed *authority, usage x509.ExtKeyUsag
 		return err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: filepath.Base(dir)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: filepath.Base(dir)}, NotBefore: now().Add(-time.Hour), NotAfter: now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	a.next++

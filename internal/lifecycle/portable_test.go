@@ -144,9 +144,22 @@ func (c cancelling) Read(p []byte) (int, error) {
 	return c.Reader.Read(p)
 }
 
+// homebound is a backend that says of its snapshots that they do not travel.
+type homebound struct{ *saasstub.Extension }
+
+func (h homebound) Describe(ctx context.Context, opts sdk.DescribeOptions) (sdk.DescribeResult, error) {
+	described, err := h.Extension.Describe(ctx, opts)
+	if err == nil {
+		described.Capabilities[sdk.FeaturePortableSnapshot] = sdk.Guarantee{Class: sdk.ClassUnsupported, Reason: "they stay"}
+	}
+	return described, err
+}
+
 // A backend whose snapshots can't travel says so before anything is written.
 func TestSnapshotsThatStayWhereTheyAre(t *testing.T) {
 	h := newHouse(t)
+	stub := h.backends.(backends)["cloud"].(*saasstub.Extension)
+	h.Manager = New(h.ledger, backends{"cloud": homebound{stub}}, h.clock, Settings{Fleet: "ci"})
 	_, err := h.ImportSnapshot(t.Context(), ImportSnapshotOptions{Archive: strings.NewReader("archive of snp-x")})
 	var refusal *sdk.Error
 	if !errors.Is(err, sdk.ErrUnsupported) || !errors.As(err, &refusal) || refusal.Path != "backend" {

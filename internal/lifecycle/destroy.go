@@ -34,60 +34,128 @@ const reasonUnverifiable = "unverifiable"
 // a sandbox whose deadline has passed long ago on a backend that enforces it, and
 // where the caller chooses to forget.
 func (m *Manager) Destroy(ctx context.Context, id string, opts DestroyOptions) (DestroyResult, error) {
-	result := DestroyResult{ID: id}
+	return m.Remove(ctx, id, opts).Confirm(ctx)
+}
+
+// Removal is a sandbox that its backend was asked to remove. It is destroyed
+// when [Removal.Confirm] has seen that it is gone, and until then the ledger
+// says that somebody is about to destroy it.
+type Removal struct {
+	manager *Manager
+	ext     sdk.Extension // nil when the end is known already: result and err
+	at      place
+	since   int64 // listings that began later show the removal
+	close   bool  // the ledger is to hear of the end
+	reason  string
+
+	result DestroyResult
+	err    error
+}
+
+// Remove is the first half of [Manager.Destroy]: it takes the lease and has
+// the backend remove the sandbox. Whoever removes many confirms all of them
+// afterwards, so that one listing shows it for all.
+func (m *Manager) Remove(ctx context.Context, id string, opts DestroyOptions) *Removal {
+	r := &Removal{manager: m, result: DestroyResult{ID: id}, reason: opts.Reason}
+	ended, err := r.begin(ctx, opts)
+	if ended || err != nil {
+		r.ext, r.err = nil, err
+	}
+	return r
+}
+
+// Confirm is the second half of [Manager.Destroy]: it returns when the absence
+// of the sandbox was observed.
+func (r *Removal) Confirm(ctx context.Context) (DestroyResult, error) {
+	if r.ext == nil {
+		return r.result, r.err
+	}
+	m := r.manager
+	if err := m.awaitGone(ctx, r.ext, r.at, r.since); err != nil {
+		return r.result, r.failed(ctx, err)
+	}
+	if !r.close {
+		return r.result, nil
+	}
+	_, err := m.append(ctx, r.at.id, ledger.Event{Type: ledger.Destroyed, Reason: cmp.Or(r.reason, "user")})
+	return r.result, err
+}
+
+// failed writes down that a destroy did not come to its end.
+func (r *Removal) failed(ctx context.Context, err error) error {
+	_, logErr := r.manager.append(ctx, r.at.id, ledger.Event{Type: ledger.DestroyFailed, Reason: reasonOf(err), Message: err.Error()})
+	return errors.Join(failure("destroy sandbox", r.at.id, r.at.backend, err), logErr)
+}
+
+// begin removes the sandbox and returns whether its end is known by then.
+func (r *Removal) begin(ctx context.Context, opts DestroyOptions) (ended bool, err error) {
+	m, id := r.manager, r.result.ID
 	at, err := m.locate(ctx, id, opts.Backend, opts.Ref, opts.ExpiresAt)
 	if errors.Is(err, sdk.ErrNotFound) {
-		return result, nil
+		return true, nil
 	}
 	if err != nil {
-		return result, err
+		return true, err
 	}
-	result.Backend = at.backend
+	r.result.Backend = at.backend
 	if at.record.Known() && !at.record.Open && at.record.Reason != reasonUnverifiable {
 		at.record, err = m.reappeared(ctx, at)
 		if err != nil || !at.record.Open {
-			return result, err
+			return true, err
 		}
 	}
-	ext, err := m.open(ctx, at.backend)
+	r.ext, err = m.open(ctx, at.backend)
 	if err != nil {
-		return m.unasked(ctx, at, result, opts, err)
+		r.result, err = m.unasked(ctx, at, r.result, opts, err)
+		return true, err
 	}
-	got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
+	found, err := m.seen(ctx, r.ext, at, opts.Listed)
 	switch {
 	case err == nil:
-		view, err := m.view(at, got.Sandbox)
+		view, err := m.view(at, found)
 		m.witnessed(ctx, view, err)
 		if err != nil {
-			return result, err
+			return true, err
 		}
-		at.ref = cmp.Or(at.ref, got.Sandbox.Ref)
-		if err := m.claim(ctx, ext, at, got.Sandbox, opts); err != nil {
-			return result, err
+		at.ref = cmp.Or(at.ref, found.Ref)
+		if err := m.claim(ctx, r.ext, at, found, opts); err != nil {
+			return true, err
 		}
 	case errors.Is(err, sdk.ErrNotFound):
 		// What is left of it may still carry its label.
 		if opts.OnlyExpired && at.record.Open && at.record.Status != sdk.StatusDestroying && m.clock.Now().Before(at.expiresAt) {
-			return result, sdk.Errorf(sdk.ErrConflict, "the deadline of sandbox %s is at %s and has not passed", id, at.expiresAt.UTC().Format(time.RFC3339))
+			return true, sdk.Errorf(sdk.ErrConflict, "the deadline of sandbox %s is at %s and has not passed", id, at.expiresAt.UTC().Format(time.RFC3339))
 		}
 		if at.record.Known() {
 			if _, err := m.append(ctx, id, ledger.Event{Type: ledger.Destroying, Reason: opts.Reason}); err != nil {
-				return result, err
+				return true, err
 			}
 		}
 	default:
-		return m.unasked(ctx, at, result, opts, err)
+		r.result, err = m.unasked(ctx, at, r.result, opts, err)
+		return true, err
 	}
-	removed, err := m.removeAll(ctx, ext, at)
-	result.Existed, result.Removed = removed.Existed, removed.Removed
+	r.at, r.close = at, at.record.Known() || found.ID != ""
+	removed, since, err := m.removeAll(ctx, r.ext, at)
+	r.since, r.result.Existed, r.result.Removed = since, removed.Existed, removed.Removed
 	if err != nil {
-		_, logErr := m.append(ctx, id, ledger.Event{Type: ledger.DestroyFailed, Reason: reasonOf(err), Message: err.Error()})
-		return result, errors.Join(failure("destroy sandbox", id, at.backend, err), logErr)
+		return true, r.failed(ctx, err)
 	}
-	if at.record.Known() || got.Sandbox.ID != "" {
-		_, err = m.append(ctx, id, ledger.Event{Type: ledger.Destroyed, Reason: cmp.Or(opts.Reason, "user")})
+	return false, nil
+}
+
+// seen returns what the backend tells of a sandbox: what a listing told a
+// moment ago where that is enough, since a claim is refused when the lease has
+// changed meanwhile.
+func (m *Manager) seen(ctx context.Context, ext sdk.Extension, at place, listed *Sandbox) (sdk.Sandbox, error) {
+	if listed != nil && listed.found.ID == at.id && listed.Backend == at.backend {
+		described, err := m.describe(ctx, at.backend)
+		if err == nil && described.Capabilities.Of(sdk.FeatureClaim).Class == sdk.ClassEnforced {
+			return listed.found, nil
+		}
 	}
-	return result, err
+	got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
+	return got.Sandbox, err
 }
 
 // reappeared opens the log of a sandbox again that was seen gone and that its
@@ -179,38 +247,47 @@ func (m *Manager) claim(ctx context.Context, ext sdk.Extension, at place, found 
 
 // remove destroys at the backend and observes absence.
 func (m *Manager) remove(ctx context.Context, ext sdk.Extension, at place) error {
-	_, err := m.removeAll(ctx, ext, at)
-	return err
+	_, since, err := m.removeAll(ctx, ext, at)
+	if err != nil {
+		return err
+	}
+	return m.awaitGone(ctx, ext, at, since)
 }
 
-func (m *Manager) removeAll(ctx context.Context, ext sdk.Extension, at place) (sdk.DestroyResult, error) {
-	m.lister(at.backend).invalidate()
-	result, err := ext.Destroy(ctx, sdk.DestroyOptions{Target: at.target(m.settings.Fleet)})
-	m.lister(at.backend).invalidate()
+// removeAll destroys at the backend. A listing that began later than the epoch
+// that it returns shows what is left.
+func (m *Manager) removeAll(ctx context.Context, ext sdk.Extension, at place) (result sdk.DestroyResult, since int64, err error) {
+	lister := m.lister(at.backend)
+	lister.invalidate()
+	result, err = ext.Destroy(ctx, sdk.DestroyOptions{Target: at.target(m.settings.Fleet)})
+	since = lister.invalidate()
 	if err != nil && !errors.Is(err, sdk.ErrNotFound) {
 		if len(result.Leftovers) > 0 {
 			err = fmt.Errorf("%w; left: %s", err, strings.Join(result.Leftovers, ", "))
 		}
-		return result, err
+		return result, since, err
 	}
 	if len(result.Leftovers) > 0 {
-		return result, fmt.Errorf("left: %s", strings.Join(result.Leftovers, ", "))
+		return result, since, fmt.Errorf("left: %s", strings.Join(result.Leftovers, ", "))
 	}
-	return result, m.awaitGone(ctx, ext, at)
+	return result, since, nil
 }
 
-// awaitGone returns when the sandbox is neither found by its ref nor listed.
-func (m *Manager) awaitGone(ctx context.Context, ext sdk.Extension, at place) error {
+// awaitGone returns when the sandbox is neither found by its ref nor listed,
+// in a listing that began after an epoch.
+func (m *Manager) awaitGone(ctx context.Context, ext sdk.Extension, at place, since int64) error {
+	lister := m.lister(at.backend)
 	return m.awaitAbsence(ctx, absence{
 		find: func() (string, error) {
 			got, err := ext.Get(ctx, sdk.GetOptions{Target: at.target(m.settings.Fleet)})
 			return fmt.Sprintf(", with the status %s", got.Sandbox.Status), err
 		},
 		list: func() (listed bool, incomplete string, err error) {
-			list, err := m.lister(at.backend).fresh(ctx)
+			list, err := lister.wait(ctx, since)
 			if err != nil {
 				return false, "", err
 			}
+			since = lister.invalidate() // of the next look
 			_, listed = list.byID[at.id]
 			return listed || list.unreadable[at.id], list.incomplete, nil
 		},
@@ -221,7 +298,7 @@ func (m *Manager) awaitGone(ctx context.Context, ext sdk.Extension, at place) er
 type absence struct {
 	// find asks for the thing itself; what it adds is told when it is there.
 	find func() (detail string, err error)
-	// list looks for it in a listing that began after the call.
+	// list looks for it in a listing that began after it was removed.
 	list func() (listed bool, incomplete string, err error)
 }
 

@@ -13,8 +13,9 @@ import (
 )
 
 // listingAge is how long a listing serves batched reads of a process that
-// writes nothing. It covers one refresh of Terraform.
-const listingAge = 10 * time.Second
+// writes nothing. It covers one refresh of Terraform, also one of many
+// sandboxes on a busy machine.
+const listingAge = time.Minute
 
 // listingBudget bounds one listing, whoever waits for it.
 const listingBudget = 60 * time.Second
@@ -46,20 +47,18 @@ type listing struct {
 	err        error
 }
 
-// invalidate makes every later read see the writes before it.
-func (l *lister) invalidate() {
+// invalidate makes every later read see the writes before it, and returns the
+// epoch that listings of such reads have at least.
+func (l *lister) invalidate() int64 {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.epoch++
-	l.mu.Unlock()
+	return l.epoch
 }
 
 // fresh returns a listing that began after the call.
 func (l *lister) fresh(ctx context.Context) (*listing, error) {
-	l.mu.Lock()
-	l.epoch++
-	want := l.epoch
-	l.mu.Unlock()
-	return l.wait(ctx, want)
+	return l.wait(ctx, l.invalidate())
 }
 
 // shared returns a listing that began after the last write of this process.
@@ -70,6 +69,7 @@ func (l *lister) shared(ctx context.Context) (*listing, error) {
 	return l.wait(ctx, want)
 }
 
+// wait returns a listing that began in an epoch or later.
 func (l *lister) wait(ctx context.Context, want int64) (*listing, error) {
 	for {
 		l.mu.Lock()

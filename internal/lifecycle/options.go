@@ -99,6 +99,10 @@ type DestroyOptions struct {
 	// that neither ledger nor backend can tell about. See [Manager.Get].
 	ExpiresAt time.Time
 	Ref       string // likewise
+	// Listed is the sandbox as a listing of this manager told of it. Where the
+	// backend's claim notices a lease that has changed since, it is not asked
+	// again.
+	Listed *Sandbox
 }
 
 // DestroyResult is the result of [Manager.Destroy].

@@ -58,6 +58,7 @@ type Sandbox struct {
 	Known bool `json:"known"`
 
 	document sdk.Profile
+	found    sdk.Sandbox // what the backend told; empty when it told nothing
 }
 
 // Document returns the profile that the sandbox was made from; its name is
@@ -138,7 +139,7 @@ func viewBackend(backend string, s sdk.Sandbox, r *ledger.Record) Sandbox {
 		Owner: s.Identity.Owner, Task: s.Identity.Task, Run: s.Identity.Run, Actor: s.Identity.Actor,
 		Labels: orEmpty(s.Identity.Labels), Endpoints: orEmpty(s.Endpoints), Guards: s.Guards,
 		IdleTimeout: durationText(s.IdleTimeout), IdleExpiresAt: s.IdleExpiresAt, EndReason: s.EndReason,
-		ExpirySnapshotID: s.ExpirySnapshotID, ExpirySnapshotError: s.ExpirySnapshotError, document: s.Profile,
+		ExpirySnapshotID: s.ExpirySnapshotID, ExpirySnapshotError: s.ExpirySnapshotError, document: s.Profile, found: s,
 	}
 	switch s.OnExpiry {
 	case sdk.OnExpirySnapshot:

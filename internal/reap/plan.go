@@ -52,7 +52,8 @@ type Item struct {
 	ExpiresAt time.Time `json:"expires_at"`
 	Reason    string    `json:"reason"`
 
-	end sdk.EndReason // the clock because of which a sandbox is due
+	end    sdk.EndReason      // the clock because of which a sandbox is due
+	listed *lifecycle.Sandbox // as the plan's listing told of it; nil for others
 }
 
 // Options are the options of [Reaper.Plan].
@@ -130,7 +131,7 @@ func (r *Reaper) Plan(ctx context.Context, opts Options) (Selection, error) {
 }
 
 func itemOf(s lifecycle.Sandbox, reason string) Item {
-	return Item{Kind: KindSandbox, ID: s.ID, Backend: s.Backend, Profile: s.Profile, Owner: s.Owner, ExpiresAt: s.ExpiresAt, Reason: reason, end: ended(s)}
+	return Item{Kind: KindSandbox, ID: s.ID, Backend: s.Backend, Profile: s.Profile, Owner: s.Owner, ExpiresAt: s.ExpiresAt, Reason: reason, end: ended(s), listed: &s}
 }
 
 func itemOfSnapshot(s lifecycle.Snapshot, reason string) Item {

@@ -18,8 +18,8 @@ import (
 const (
 	// atOnce is how many items a sweep works on at a time.
 	atOnce = 8
-	// itemBudget bounds one item, so that a stuck backend does not hold up
-	// the sweep.
+	// itemBudget bounds each half of one item, so that a stuck backend does
+	// not hold up the sweep.
 	itemBudget = 2 * time.Minute
 )
 
@@ -73,16 +73,11 @@ func (r Report) Clean() bool {
 func (r *Reaper) Run(ctx context.Context, selection Selection) (Report, error) {
 	report := Report{Selection: selection, Results: make([]Result, len(selection.Items))}
 	report.Unwritten = r.witness(ctx, selection.seen)
-	places := make(chan struct{}, atOnce)
-	var wg sync.WaitGroup
-	for i, item := range selection.Items {
-		places <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-places }()
-			report.Results[i] = r.one(ctx, item)
-		})
-	}
-	wg.Wait()
+	// All are removed before any is looked for: one listing then shows for all
+	// of them that they are gone.
+	confirm := make([]func() Result, len(selection.Items))
+	each(len(selection.Items), func(i int) { confirm[i] = r.begin(ctx, selection.Items[i]) })
+	each(len(selection.Items), func(i int) { report.Results[i] = confirm[i]() })
 	for _, result := range report.Results {
 		switch result.Outcome {
 		case OutcomeRemoved:
@@ -111,45 +106,66 @@ func (r *Reaper) Run(ctx context.Context, selection Selection) (Report, error) {
 // witness writes down which sandboxes have ended without us, before anything
 // of them is removed.
 func (r *Reaper) witness(ctx context.Context, seen []lifecycle.Sandbox) map[string]string {
+	failed := make([]error, len(seen))
+	each(len(seen), func(i int) { failed[i] = r.manager.Witness(ctx, seen[i]) })
 	var unwritten map[string]string
-	for _, s := range seen {
-		if err := r.manager.Witness(ctx, s); err != nil {
+	for i, err := range failed {
+		if err != nil {
 			if unwritten == nil {
 				unwritten = map[string]string{}
 			}
-			unwritten[s.ID] = err.Error()
+			unwritten[seen[i].ID] = err.Error()
 		}
 	}
 	return unwritten
 }
 
-// one removes one item, by the same verb that a user calls.
-func (r *Reaper) one(ctx context.Context, item Item) Result {
-	result := Result{Item: item, Outcome: OutcomeFailed}
-	if ctx.Err() != nil {
-		result.Detail = "not begun: " + ctx.Err().Error()
-		return result
-	}
-	ctx, cancel := context.WithTimeout(ctx, itemBudget)
-	defer cancel()
-	var existed bool
-	var err error
-	if item.Kind == KindSnapshot {
-		existed, err = r.snapshot(ctx, item)
-	} else {
-		var destroyed lifecycle.DestroyResult
-		destroyed, err = r.manager.Destroy(ctx, item.ID, lifecycle.DestroyOptions{
-			Backend: item.Backend, ExpiresAt: item.ExpiresAt, Reason: string(item.end),
-			// Whoever began to destroy it did not wait for its deadline.
-			OnlyExpired:   item.Reason != ReasonUnfinished,
-			OnUnreachable: lifecycle.UnreachableFail, // a sweep forgets nothing
+// each does something for each of n, some at a time.
+func each(n int, do func(i int)) {
+	places := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i := range n {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			do(i)
 		})
-		existed = destroyed.Existed
-		if err == nil && destroyed.Unverifiable != "" {
-			result.Outcome, result.Detail = OutcomeUnverifiable, destroyed.Unverifiable
-			return result
-		}
 	}
+	wg.Wait()
+}
+
+// begin removes one item, by the same verb that a user calls, and returns what
+// sees it gone.
+func (r *Reaper) begin(ctx context.Context, item Item) (confirm func() Result) {
+	if ctx.Err() != nil {
+		result := Result{Item: item, Outcome: OutcomeFailed, Detail: "not begun: " + ctx.Err().Error()}
+		return func() Result { return result }
+	}
+	budget, cancel := context.WithTimeout(ctx, itemBudget)
+	defer cancel()
+	if item.Kind == KindSnapshot {
+		existed, err := r.snapshot(budget, item)
+		return func() Result { return resultOf(item, existed, err) }
+	}
+	removal := r.manager.Remove(budget, item.ID, lifecycle.DestroyOptions{
+		Backend: item.Backend, ExpiresAt: item.ExpiresAt, Reason: string(item.end), Listed: item.listed,
+		// Whoever began to destroy it did not wait for its deadline.
+		OnlyExpired:   item.Reason != ReasonUnfinished,
+		OnUnreachable: lifecycle.UnreachableFail, // a sweep forgets nothing
+	})
+	return func() Result {
+		budget, cancel := context.WithTimeout(ctx, itemBudget)
+		defer cancel()
+		destroyed, err := removal.Confirm(budget)
+		if err == nil && destroyed.Unverifiable != "" {
+			return Result{Item: item, Outcome: OutcomeUnverifiable, Detail: destroyed.Unverifiable}
+		}
+		return resultOf(item, destroyed.Existed, err)
+	}
+}
+
+func resultOf(item Item, existed bool, err error) Result {
+	result := Result{Item: item, Outcome: OutcomeFailed}
 	switch {
 	case err == nil && existed:
 		result.Outcome = OutcomeRemoved

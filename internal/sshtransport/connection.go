@@ -89,7 +89,12 @@ func (c *connection) lost() error {
 	if cause == nil {
 		cause = c.raw.ended()
 	}
-	return unreachable(c.host.Name(), cause, "the connection was lost")
+	if cause == nil {
+		cause = errors.New("for no reason that is known")
+	}
+	lost := unreachable(c.host.Name(), cause, "%s", ErrLost)
+	lost.Err = lostError{lost.Err}
+	return lost
 }
 
 // keepalive asks the peer for a sign of life, until the context ends or the

@@ -23,6 +23,17 @@ func unreachable(host string, err error, format string, args ...any) *sdk.Error 
 	return &sdk.Error{Kind: sdk.ErrUnreachable, Message: "SSH host " + host + ": " + fmt.Sprintf(format, args...), Err: err}
 }
 
+// ErrLost is wrapped by the error for what was under way when the connection
+// ended. The next use of the host makes a new one.
+var ErrLost = errors.New("the connection was lost")
+
+// lostError is a cause that is also ErrLost, whose words the message has.
+type lostError struct{ error }
+
+func (lostError) Is(target error) bool { return target == ErrLost } //nolint:errorlint // Is compares
+
+func (e lostError) Unwrap() error { return e.error }
+
 // RefusedError is wrapped by the error for a stream or a command that the
 // server refused to open. The connection itself is well.
 type RefusedError struct {

@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -70,6 +72,31 @@ func TestRoom(t *testing.T) {
 		if got := room(300, c.available); got != c.want {
 			t.Errorf("room(300, %v) = %d, want %d", c.available, got, c.want)
 		}
+	}
+}
+
+// What the Docker benchmarks print becomes figures, and one that is missing is
+// an error.
+func TestDockerFigures(t *testing.T) {
+	const printed = `goos: linux
+BenchmarkCreate-2           1    324.1 base-ms    348.2 ours-ms    1.074 ratio
+BenchmarkCreateOverSSH-2    1    100 base-ms      120 ours-ms      1.2 ratio
+BenchmarkReap-2             1    1000 base-ms     1300 ours-ms     1.3 ratio
+BenchmarkTerraform-2        1    1000 base-ms     1100 ours-ms     1.1 ratio  3000 refresh-bytes/sandbox  4.000 refresh-requests  14.5 requests/sandbox
+PASS
+`
+	figures, err := dockerFigures([]byte(printed))
+	if err != nil || len(figures) != 7 {
+		t.Fatalf("%d figures, %v", len(figures), err)
+	}
+	if f := figures[0]; f.value != 1.074 || f.detail != "348 ms against 324 ms" || f.verdict() != "ok" {
+		t.Errorf("%+v", f)
+	}
+	if f := figures[5]; fmt.Sprintf("%.3f%s", f.value, f.unit) != "0.900 MB" {
+		t.Errorf("%+v", f)
+	}
+	if _, err := dockerFigures([]byte(strings.ReplaceAll(printed, "refresh-requests", "other"))); err == nil {
+		t.Error("a figure that was not reported is not missed")
 	}
 }
 

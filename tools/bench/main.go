@@ -67,6 +67,7 @@ func groups() []group {
 		{"local", local},
 		{"ledger", ledgerList},
 		{"plan", plan},
+		{"docker", dockerBench},
 	}
 }
 
@@ -89,7 +90,7 @@ func (b *bench) bin(name string) string { return filepath.Join(b.root, "bin", na
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	only := flag.String("only", "", "comma separated groups to measure: handshake, local, ledger, plan")
+	only := flag.String("only", "", "comma separated groups to measure: handshake, local, ledger, plan, docker")
 	runs := flag.Int("runs", 15, "measurements of each side")
 	planned := flag.Int("planned", 300, "sandboxes in the plan")
 	flag.Parse()

@@ -102,7 +102,7 @@ func parts() []part {
 		{
 			name:    "bench",
 			what:    "the promised ratios, from one run",
-			prepare: []func(context.Context, *runner) error{binaries},
+			prepare: []func(context.Context, *runner) error{debianPackages("docker.io", "busybox-static"), sshServer, binaries},
 			run:     bench,
 		},
 	}

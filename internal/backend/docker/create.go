@@ -69,12 +69,22 @@ func (e *Extension) make(ctx context.Context, opts sdk.CreateOptions, from *sdk.
 	}
 	err = e.build(ctx, eng, c)
 	if err == nil {
-		var got sdk.GetResult
-		if got, err = e.Get(ctx, sdk.GetOptions{Target: sdk.Target{ID: opts.ID, Fleet: opts.Identity.Fleet}}); err == nil {
-			return sdk.CreateResult(got), nil
+		var made sdk.Sandbox
+		if made, err = e.made(ctx, sdk.Target{ID: opts.ID, Fleet: opts.Identity.Fleet}); err == nil {
+			return sdk.CreateResult{Sandbox: made}, nil
 		}
 	}
 	return sdk.CreateResult{}, errors.Join(err, e.abandon(ctx, opts, err))
+}
+
+// made is the sandbox that was just made. The reaper is not looked for once
+// more: it was there a moment ago, or somebody else sees to the deadline.
+func (e *Extension) made(ctx context.Context, target sdk.Target) (sdk.Sandbox, error) {
+	_, f, o, _, err := e.find(ctx, target)
+	if err != nil {
+		return sdk.Sandbox{}, err
+	}
+	return e.sandbox(o, f, e.settings.Reaper != reaperExternal)
 }
 
 // abandonDeadline bounds the removal of what a failed creation has made.
@@ -147,7 +157,7 @@ func (e *Extension) root(ctx context.Context, eng engine, opts sdk.CreateOptions
 // container without a deadline.
 func (e *Extension) take(ctx context.Context, eng engine, c creation) error {
 	// An older container of this name has a lease of a later generation.
-	objects, _, err := e.lookup(ctx, eng, c.identity.Fleet, c.identity.ID)
+	objects, _, err := e.lookup(ctx, eng, c.identity.Fleet, c.identity.ID, false)
 	if err != nil {
 		return err
 	}
@@ -198,9 +208,10 @@ func (e *Extension) build(ctx context.Context, eng engine, c creation) error {
 }
 
 // note writes down that the container was there: from then on its absence is
-// no creation that is under way.
+// no creation that is under way. What it is says the lease.
 func (e *Extension) note(ctx context.Context, eng engine, c creation) error {
-	_, err := eng.VolumeCreate(ctx, client.VolumeCreateOptions{Name: madeName(c.identity.ID), Driver: "local", Labels: c.labels(roleMade)})
+	labels := map[string]string{sdk.LabelID: c.identity.ID, sdk.LabelFleet: c.identity.Fleet, labelRole: roleMade}
+	_, err := eng.VolumeCreate(ctx, client.VolumeCreateOptions{Name: madeName(c.identity.ID), Driver: "local", Labels: labels})
 	return e.translate(err, "note that "+c.identity.ID+" was made")
 }
 

@@ -118,7 +118,10 @@ func (e *Extension) connect() (engine, error) {
 		return nil, &sdk.Error{Kind: sdk.ErrInvalid, Path: "host", Message: fmt.Sprintf("no client for the engine at %s", h), Err: err}
 	}
 	e.engine, e.host = made, h
-	return made, nil
+	if e.remote != nil {
+		e.engine = patient{made}
+	}
+	return e.engine, nil
 }
 
 // clientOptions says how the engine is reached. The environment has no word

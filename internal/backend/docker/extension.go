@@ -24,6 +24,8 @@ type Extension struct {
 	backend  string
 	fleet    string
 
+	guarding chan struct{} // is held while a reaper is started
+
 	mu     sync.Mutex
 	engine engine // nil until first used
 	host   host
@@ -70,7 +72,7 @@ func New(opts Options) *Extension {
 	if opts.SSH == nil {
 		opts.SSH = sshtransport.Shared()
 	}
-	return &Extension{opts: opts}
+	return &Extension{opts: opts, guarding: make(chan struct{}, 1)}
 }
 
 // Describe implements [sdk.Extension].

@@ -177,6 +177,14 @@ func waitFor(t testing.TB, what string, look func() bool) {
 // nothingLeft fails when anything on the engine carries an id of this fleet.
 func (b backend) nothingLeft(t testing.TB, id string) {
 	t.Helper()
+	if n := b.leftOf(t, id); n > 0 {
+		t.Errorf("%d containers, networks and volumes of %s are left", n, id)
+	}
+}
+
+// leftOf counts what on the engine carries an id of this fleet.
+func (b backend) leftOf(t testing.TB, id string) int {
+	t.Helper()
 	filters := client.Filters{}.Add("label", sdk.LabelID+"="+id, sdk.LabelFleet+"="+b.fleet)
 	containers, err := b.engine.Client.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: filters})
 	networks, networkErr := b.engine.Client.NetworkList(t.Context(), client.NetworkListOptions{Filters: filters})
@@ -184,9 +192,7 @@ func (b backend) nothingLeft(t testing.TB, id string) {
 	if err := errors.Join(err, networkErr, volumeErr); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(containers.Items) + len(networks.Items) + len(volumes.Items); n > 0 {
-		t.Errorf("%d containers, %d networks and %d volumes of %s are left", len(containers.Items), len(networks.Items), len(volumes.Items), id)
-	}
+	return len(containers.Items) + len(networks.Items) + len(volumes.Items)
 }
 
 // remove removes a container; the test may have done so already.

@@ -36,9 +36,9 @@ type object struct {
 }
 
 // lookup lists the objects of a fleet, or of one sandbox of it: two calls
-// however many there are, and a third for one sandbox, which is about the
-// reaper.
-func (e *Extension) lookup(ctx context.Context, eng engine, fleet, id string) (objects map[string]*object, guarded bool, err error) {
+// however many there are, and a third where somebody wants to know of one
+// sandbox that is there whether it is guarded.
+func (e *Extension) lookup(ctx context.Context, eng engine, fleet, id string, guards bool) (objects map[string]*object, guarded bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	filters := labelled(sdk.LabelFleet, fleet)
@@ -55,12 +55,10 @@ func (e *Extension) lookup(ctx context.Context, eng engine, fleet, id string) (o
 		containers, errs[0] = eng.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filters})
 	})
 	calls.Go(func() { leases, errs[1] = eng.VolumeList(ctx, client.VolumeListOptions{Filters: volumes}) })
-	if id != "" {
-		calls.Go(func() {
-			reapers, errs[2] = eng.ContainerList(ctx, client.ContainerListOptions{Filters: labelled(sdk.LabelFleet, fleet, labelRole, roleReaper)})
-		})
-	}
 	calls.Wait()
+	if len(containers.Items) > 0 && id != "" && guards {
+		reapers, errs[2] = eng.ContainerList(ctx, client.ContainerListOptions{Filters: labelled(sdk.LabelFleet, fleet, labelRole, roleReaper)})
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, false, e.translate(err, "list sandboxes")
 	}
@@ -79,7 +77,6 @@ func (e *Extension) lookup(ctx context.Context, eng engine, fleet, id string) (o
 		case roleMade:
 			if o := of(objects, fleet, v.Labels); o != nil {
 				o.made = true
-				o.identify(v.Labels)
 			}
 		}
 	}
@@ -98,7 +95,7 @@ func of(objects map[string]*object, fleet string, labels map[string]string) *obj
 	}
 	o := objects[id]
 	if o == nil {
-		o = &object{id: id}
+		o = &object{id: id, identity: sdk.Identity{ID: id, Fleet: fleet}}
 		objects[id] = o
 	}
 	return o
@@ -290,7 +287,12 @@ func (e *Extension) here(target sdk.Target, f facts) error {
 }
 
 // find returns one sandbox and its objects.
-func (e *Extension) find(ctx context.Context, target sdk.Target) (eng engine, f facts, o *object, s sdk.Sandbox, err error) {
+func (e *Extension) find(ctx context.Context, target sdk.Target) (engine, facts, *object, sdk.Sandbox, error) {
+	return e.look(ctx, target, false)
+}
+
+// look is find, with what guards the sandbox if that is asked for.
+func (e *Extension) look(ctx context.Context, target sdk.Target, guards bool) (eng engine, f facts, o *object, s sdk.Sandbox, err error) {
 	fleet, err := e.fleetOf(target.Fleet)
 	if err != nil {
 		return nil, f, nil, s, err
@@ -305,7 +307,7 @@ func (e *Extension) find(ctx context.Context, target sdk.Target) (eng engine, f 
 	if err := e.here(target, f); err != nil {
 		return eng, f, nil, s, err
 	}
-	objects, guarded, err := e.lookup(ctx, eng, fleet, target.ID)
+	objects, guarded, err := e.lookup(ctx, eng, fleet, target.ID, guards)
 	if err != nil {
 		return eng, f, nil, s, err
 	}
@@ -319,7 +321,7 @@ func (e *Extension) find(ctx context.Context, target sdk.Target) (eng engine, f 
 
 // Get implements [sdk.Extension].
 func (e *Extension) Get(ctx context.Context, opts sdk.GetOptions) (sdk.GetResult, error) {
-	_, _, _, s, err := e.find(ctx, opts.Target)
+	_, _, _, s, err := e.look(ctx, opts.Target, true)
 	if err != nil {
 		return sdk.GetResult{}, err
 	}
@@ -336,7 +338,7 @@ func (e *Extension) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListRes
 	if err != nil {
 		return sdk.ListResult{}, err
 	}
-	objects, guarded, err := e.lookup(ctx, eng, fleet, "")
+	objects, guarded, err := e.lookup(ctx, eng, fleet, "", true)
 	if err != nil {
 		return sdk.ListResult{}, err
 	}

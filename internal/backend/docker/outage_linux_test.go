@@ -13,6 +13,8 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/docker"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/sshtransport/sshtest"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -52,7 +54,7 @@ func typed(t *testing.T, what string, err error) {
 	if err == nil {
 		return
 	}
-	for _, kind := range []error{sdk.ErrUnreachable, sdk.ErrConflict} {
+	for _, kind := range []error{sdk.ErrUnreachable, sdk.ErrConflict, context.DeadlineExceeded} {
 		if errors.Is(err, kind) {
 			return
 		}
@@ -64,6 +66,30 @@ func typed(t *testing.T, what string, err error) {
 // that the next run does not mend, and nobody is told a lie.
 func TestDockerEngineKilled(t *testing.T) {
 	b := open(t)
+	outages(t, b, b.Extension, func() { b.engine.Kill(t) }, func() { b.engine.Restart(t) })
+}
+
+// The same for a host that is reached over SSH and whose connections are
+// killed, or that goes down or answers nothing for a while.
+func TestDockerHostLost(t *testing.T) {
+	b := open(t)
+	for name, fault := range map[string]struct{ happens, ends func(s *sshtest.Server) }{
+		"connections killed": {(*sshtest.Server).KillConnections, func(*sshtest.Server) {}},
+		"server down":        {(*sshtest.Server).Stop, (*sshtest.Server).Restart},
+		"frozen":             {(*sshtest.Server).Freeze, (*sshtest.Server).Thaw},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := sshtest.Start(t)
+			remote := openRemote(t, s, b.fleet, b.socket(), time.Second)
+			outages(t, b, remote.Extension, func() { fault.happens(s) }, func() { fault.ends(s) })
+		})
+	}
+}
+
+// outages has an extension make, snapshot and destroy sandboxes of a fleet, and
+// a fault happen while that is under way. The fault ends when the call has.
+func outages(t *testing.T, b backend, ext *docker.Extension, happens, ends func()) {
+	t.Helper()
 	rounds := 2
 	if fullSize() {
 		rounds = 20
@@ -71,16 +97,17 @@ func TestDockerEngineKilled(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	// outage acts, and kills the engine while that is under way.
-	outage := func(t *testing.T, act func() error) error {
+	outage := func(t *testing.T, act func(ctx context.Context) error) error {
 		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
 		ended := make(chan error, 1)
-		go func() { ended <- act() }()
+		go func() { ended <- act(ctx) }()
 		time.Sleep(time.Duration(random.Int64N(int64(700 * time.Millisecond))))
-		b.engine.Kill(t)
+		happens()
+		defer ends()
 		select {
 		case err := <-ended:
-			b.engine.Restart(t)
 			return err
 		case <-time.After(2 * time.Minute):
 			t.Fatal("it does not end")
@@ -90,7 +117,7 @@ func TestDockerEngineKilled(t *testing.T) {
 	mended := func(t *testing.T, opts sdk.CreateOptions) {
 		t.Helper()
 		target := sdk.Target{ID: opts.ID, Fleet: b.fleet}
-		if _, err := b.Destroy(t.Context(), sdk.DestroyOptions{Target: target}); err != nil && !errors.Is(err, sdk.ErrNotFound) {
+		if _, err := ext.Destroy(t.Context(), sdk.DestroyOptions{Target: target}); err != nil && !errors.Is(err, sdk.ErrNotFound) {
 			t.Errorf("destroy afterwards: %v", err)
 		}
 		b.nothingLeft(t, opts.ID)
@@ -98,28 +125,28 @@ func TestDockerEngineKilled(t *testing.T) {
 	for range rounds {
 		t.Run("create", func(t *testing.T) {
 			opts := b.creation()
-			err := outage(t, func() error { _, err := b.Create(t.Context(), opts); return err })
+			err := outage(t, func(ctx context.Context) error { _, err := ext.Create(ctx, opts); return err })
 			typed(t, "create", err)
 			mended(t, opts)
 		})
 		t.Run("snapshot", func(t *testing.T) {
 			opts := b.creation()
-			if _, err := b.Create(t.Context(), opts); err != nil {
+			if _, err := ext.Create(t.Context(), opts); err != nil {
 				t.Fatal(err)
 			}
 			id := "snp-" + opts.ID[len("sbx-"):]
-			err := outage(t, func() error {
-				_, err := b.Snapshot(t.Context(), sdk.SnapshotOptions{
+			err := outage(t, func(ctx context.Context) error {
+				_, err := ext.Snapshot(ctx, sdk.SnapshotOptions{
 					Target: sdk.Target{ID: opts.ID, Fleet: b.fleet}, SnapshotID: id, Kind: sdk.SnapshotFilesystem, ExpiresAt: time.Now().Add(time.Hour), Identity: sdk.Identity{ID: id, Fleet: b.fleet},
 				})
 				return err
 			})
 			typed(t, "snapshot", err)
-			_, readErr := b.GetSnapshot(t.Context(), sdk.GetSnapshotOptions{SnapshotID: id, Fleet: b.fleet})
+			_, readErr := ext.GetSnapshot(t.Context(), sdk.GetSnapshotOptions{SnapshotID: id, Fleet: b.fleet})
 			if err == nil && readErr != nil {
 				t.Errorf("it was made, and %v", readErr)
 			}
-			if _, err := b.DeleteSnapshot(t.Context(), sdk.DeleteSnapshotOptions{SnapshotID: id, Fleet: b.fleet}); err != nil && !errors.Is(err, sdk.ErrNotFound) {
+			if _, err := ext.DeleteSnapshot(t.Context(), sdk.DeleteSnapshotOptions{SnapshotID: id, Fleet: b.fleet}); err != nil && !errors.Is(err, sdk.ErrNotFound) {
 				t.Errorf("delete afterwards: %v", err)
 			}
 			b.nothingLeft(t, id)
@@ -127,11 +154,11 @@ func TestDockerEngineKilled(t *testing.T) {
 		})
 		t.Run("destroy", func(t *testing.T) {
 			opts := b.creation()
-			if _, err := b.Create(t.Context(), opts); err != nil {
+			if _, err := ext.Create(t.Context(), opts); err != nil {
 				t.Fatal(err)
 			}
-			err := outage(t, func() error {
-				_, err := b.Destroy(t.Context(), sdk.DestroyOptions{Target: sdk.Target{ID: opts.ID, Fleet: b.fleet}})
+			err := outage(t, func(ctx context.Context) error {
+				_, err := ext.Destroy(ctx, sdk.DestroyOptions{Target: sdk.Target{ID: opts.ID, Fleet: b.fleet}})
 				return err
 			})
 			typed(t, "destroy", err)

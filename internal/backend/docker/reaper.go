@@ -12,6 +12,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -45,6 +46,16 @@ func (e *Extension) guard(ctx context.Context, eng engine, fleet string) error {
 	}
 	running, err := e.reapers(ctx, eng, fleet)
 	if err != nil || running {
+		return err
+	}
+	// Of many creates at once one starts it, and the others look once more.
+	select {
+	case e.guarding <- struct{}{}:
+		defer func() { <-e.guarding }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if running, err = e.reapers(ctx, eng, fleet); err != nil || running {
 		return err
 	}
 	_, f, err := e.ask(ctx)
@@ -152,7 +163,7 @@ const (
 
 // Reap ends the sandboxes of the fleet as they expire, and returns when the
 // fleet has had no lease for a while. What goes wrong with one sandbox is
-// told to report, and tried again.
+// told to report, by several at once, and tried again.
 func (e *Extension) Reap(ctx context.Context, report func(error)) error {
 	idle := 0
 	for idle < reapIdle {
@@ -176,6 +187,10 @@ func (e *Extension) Reap(ctx context.Context, report func(error)) error {
 	return nil
 }
 
+// reapsAtOnce is how many sandboxes the reaper ends at a time, as many as a
+// sweep by a client does.
+const reapsAtOnce = 8
+
 // reapAll ends what has expired and returns when to look again. One that
 // can't be ended does not keep the others.
 func (e *Extension) reapAll(ctx context.Context, all []sdk.Sandbox, report func(error)) time.Duration {
@@ -185,14 +200,21 @@ func (e *Extension) reapAll(ctx context.Context, all []sdk.Sandbox, report func(
 		report(err)
 		return pause
 	}
+	var reaping sync.WaitGroup
+	defer reaping.Wait()
+	places := make(chan struct{}, reapsAtOnce)
 	for _, s := range all {
 		if s.Status != sdk.StatusExpired && !s.Lease.Claimed {
 			pause = min(pause, s.Lease.ExpiresAt.Sub(e.now(f)))
 			continue
 		}
-		if err := e.reapOne(ctx, s); err != nil {
-			report(err)
-		}
+		places <- struct{}{}
+		reaping.Go(func() {
+			defer func() { <-places }()
+			if err := e.reapOne(ctx, s); err != nil {
+				report(err)
+			}
+		})
 	}
 	return pause
 }

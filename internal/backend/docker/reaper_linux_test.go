@@ -5,6 +5,7 @@ package docker_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,6 +59,59 @@ func TestDockerReaper(t *testing.T) {
 	}
 	if _, err := b.Destroy(t.Context(), sdk.DestroyOptions{Target: sdk.Target{ID: lasting.ID, Fleet: b.fleet}}); err != nil {
 		t.Fatal(err)
+	}
+	waitFor(t, "the reaper has ended with the last lease", func() bool {
+		list, err := b.engine.Client.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", sdk.LabelFleet+"="+b.fleet)})
+		return err == nil && len(list.Items) == 0
+	})
+}
+
+// When every client is dead the reaper container alone ends what has expired,
+// in time: fifty sandboxes of a minute each at full size.
+func TestDockerReaperAlone(t *testing.T) {
+	many, life, grace := 12, 30*time.Second, 30*time.Second
+	if fullSize() {
+		many, life = 50, time.Minute
+	}
+	b := open(t, withReaper)
+	var making sync.WaitGroup
+	places := make(chan struct{}, 8)
+	var mu sync.Mutex
+	deadlines := map[string]time.Time{}
+	for range many {
+		places <- struct{}{}
+		making.Go(func() {
+			defer func() { <-places }()
+			s, _ := b.create(t, func(opts *sdk.CreateOptions) { opts.ExpiresAt = time.Now().UTC().Add(life) })
+			mu.Lock()
+			defer mu.Unlock()
+			deadlines[s.ID] = s.Lease.ExpiresAt
+		})
+	}
+	making.Wait()
+	// From here on this process only looks, with a client that knows nothing
+	// of sandboxes.
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	filters := client.Filters{}.Add("label", sdk.LabelFleet+"="+b.fleet, sdk.LabelPrefix+"role=sandbox")
+	var latest time.Duration
+	for left := len(deadlines); left > 0; time.Sleep(200 * time.Millisecond) {
+		list, err := b.engine.Client.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: filters})
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = len(list.Items)
+		for _, c := range list.Items {
+			late := time.Since(deadlines[c.Labels[sdk.LabelID]])
+			if latest = max(latest, late); late > grace {
+				t.Fatalf("%s is there %s after its deadline, with %d others", c.Labels[sdk.LabelID], late, left-1)
+			}
+		}
+	}
+	t.Logf("the last of %d was seen %s after its deadline", many, latest)
+	for id := range deadlines {
+		waitFor(t, "nothing of "+id+" is left", func() bool { return b.leftOf(t, id) == 0 })
 	}
 	waitFor(t, "the reaper has ended with the last lease", func() bool {
 		list, err := b.engine.Client.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", sdk.LabelFleet+"="+b.fleet)})

@@ -302,37 +302,3 @@ func TestDockerSSHSettings(t *testing.T) {
 		}
 	}
 }
-
-// A create over SSH takes little longer than one on the engine's own machine:
-// the two are measured by turns.
-func TestDockerCreateOverSSHRatio(t *testing.T) {
-	b := open(t)
-	remote := openRemote(t, sshtest.Start(t), b.fleet, b.socket(), 0)
-	measure := func(create func(context.Context, sdk.CreateOptions) (sdk.CreateResult, error)) time.Duration {
-		t.Helper()
-		begin := time.Now()
-		made, err := create(t.Context(), b.creation())
-		took := time.Since(begin)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := b.Destroy(t.Context(), sdk.DestroyOptions{Target: sdk.Target{ID: made.Sandbox.ID, Fleet: b.fleet}}); err != nil {
-			t.Fatal(err)
-		}
-		return took
-	}
-	measure(b.Create)
-	measure(remote.Create)
-	var local, far []time.Duration
-	for range 5 {
-		local, far = append(local, measure(b.Create)), append(far, measure(remote.Create))
-	}
-	slices.Sort(local)
-	slices.Sort(far)
-	ratio := float64(far[2]) / float64(local[2])
-	t.Logf("create: %s local, %s over SSH, ratio %.2f (medians of 5)", local[2], far[2], ratio)
-	// The promise is 1.3; a loaded machine gets half as much again.
-	if ratio > 1.3*1.5 {
-		t.Errorf("over SSH a create takes %.2f times as long", ratio)
-	}
-}

@@ -90,7 +90,7 @@ func TestDockerHostLost(t *testing.T) {
 // a fault happen while that is under way. The fault ends when the call has.
 func outages(t *testing.T, b backend, ext *docker.Extension, happens, ends func()) {
 	t.Helper()
-	rounds := 2
+	rounds := 1
 	if fullSize() {
 		rounds = 20
 	}

@@ -233,10 +233,20 @@ func (e *Extension) learn(ctx context.Context, eng engine) (facts, error) {
 		f.rootless = f.rootless || strings.Contains(option, "rootless")
 	}
 	if system, err := time.Parse(time.RFC3339Nano, info.SystemTime); err == nil {
-		// It was this time at the engine at some moment of the call.
-		f.ahead = system.Sub(before.Add(after.Sub(before) / 2))
+		f.ahead = ahead(system, before, after)
 	}
 	return f, nil
+}
+
+// ahead returns how far a clock is ahead of ours that showed a time at some
+// moment between two of ours. Where that may be the very same time, the two are
+// taken to agree: they mostly do, and the answer of a busy engine takes longer
+// than clocks differ.
+func ahead(shown, before, after time.Time) time.Duration {
+	if !shown.Before(before) && !shown.After(after) {
+		return 0
+	}
+	return shown.Sub(before.Add(after.Sub(before) / 2))
 }
 
 // now is the time by the engine's clock, which is the one that deadlines are

@@ -16,6 +16,7 @@ import (
 // programOf is what shows that a package is installed, whoever installed it.
 var programOf = map[string][]string{
 	"docker.io":      {"dockerd"},
+	"podman":         {"podman"},
 	"busybox-static": {"busybox"},
 	"openssh-server": {"sshd"},
 	"openssh-client": {"ssh"},

@@ -60,7 +60,7 @@ func parts() []part {
 		{
 			name:    "docker",
 			what:    "the Docker backend: a real Docker Engine, under the race detector",
-			prepare: []func(context.Context, *runner) error{debianPackages("docker.io", "busybox-static"), sshServer, binaries},
+			prepare: []func(context.Context, *runner) error{debianPackages("docker.io", "podman", "busybox-static"), sshServer, binaries},
 			run:     goTest(".", []string{"CGO_ENABLED=1"}, "-race", "-run", "^TestDocker", "./internal/backend/docker/...", "./tools/dockeracc"),
 		},
 		{

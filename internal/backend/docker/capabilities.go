@@ -25,6 +25,11 @@ func staticCapabilities() sdk.Capabilities {
 	machine := func(reason string) sdk.Guarantee {
 		return sdk.Guarantee{Class: sdk.ClassUnsupported, Reason: reason, DependsOnMachine: true}
 	}
+	// varies is for what some engines that speak Docker's API do less well.
+	varies := func(g sdk.Guarantee) sdk.Guarantee {
+		g.DependsOnMachine = true
+		return g
+	}
 	return sdk.Capabilities{
 		sdk.FeatureKernelIsolation:       {Class: sdk.ClassBestEffort, Reason: "the engine's own kernel: namespaces, seccomp, few capabilities, no new privileges; a runtime like runsc or kata brings a kernel of its own", DependsOnMachine: true},
 		sdk.FeatureCPULimit:              machine("control groups, where the engine may use them"),
@@ -51,16 +56,16 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeatureIdleProcesses:         unsupported("no idle clock yet"),
 		sdk.FeatureIdempotentCreate:      enforced("the first generation of the lease is taken before the container is made"),
 		sdk.FeatureListComplete:          enforced("the engine lists every container and volume by label"),
-		sdk.FeatureFilesystemSnapshot:    enforced("an image on the engine, with the content of volumes; the sandbox is frozen meanwhile"),
+		sdk.FeatureFilesystemSnapshot:    varies(enforced("an image on the engine, with the content of volumes; the sandbox is frozen meanwhile")),
 		sdk.FeatureMemorySnapshot:        unsupported("the engine has no checkpoints that hold"),
-		sdk.FeatureSnapshotLeavesRunning: enforced("it goes on when the files are read"),
-		sdk.FeatureRestore:               enforced("into new ids, on the same engine"),
-		sdk.FeatureFork:                  enforced("as often as wanted"),
-		sdk.FeaturePortableSnapshot:      enforced("files and volumes as an OCI layout; what is not carried is named"),
+		sdk.FeatureSnapshotLeavesRunning: varies(enforced("it goes on when the files are read")),
+		sdk.FeatureRestore:               varies(enforced("into new ids, on the same engine")),
+		sdk.FeatureFork:                  varies(enforced("as often as wanted")),
+		sdk.FeaturePortableSnapshot:      varies(enforced("files and volumes as an OCI layout; what is not carried is named")),
 		sdk.FeaturePause:                 enforced("the engine freezes all processes; the deadline goes on"),
-		sdk.FeatureExec:                  enforced("streams, exit code, user, directory, environment; a timeout ends the whole process tree"),
-		sdk.FeatureFiles:                 enforced("tar streams, packed and unpacked inside the sandbox"),
-		sdk.FeaturePorts:                 bestEffort("TCP, published by the engine; on loopback it is that of the engine's own machine"),
+		sdk.FeatureExec:                  varies(enforced("streams, exit code, user, directory, environment; a timeout ends the whole process tree")),
+		sdk.FeatureFiles:                 varies(enforced("tar streams, packed and unpacked inside the sandbox")),
+		sdk.FeaturePorts:                 varies(bestEffort("TCP, published by the engine; on loopback it is that of the engine's own machine")),
 		sdk.FeatureLogs:                  bestEffort("as long as the engine's log driver keeps and gives them"),
 		sdk.FeatureNetworkLog:            unsupported("without an allow-list there is nothing to tell about"),
 		sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by a probe of each profile"},
@@ -95,7 +100,24 @@ func capabilities(f facts) sdk.Capabilities {
 		fmt.Sprintf("the storage driver %s on %s has no quotas", f.driver, f.backing))
 	decide(sdk.FeatureRuntime, len(f.runtimes) > 0, sdk.ClassEnforced, "the engine has "+strings.Join(slices.Sorted(maps.Keys(f.runtimes)), ", "), "the engine names no runtimes")
 	decide(sdk.FeatureKernelIsolation, ownKernel(f.runtime), sdk.ClassEnforced, "the engine's default runtime is "+f.runtime, "")
+	if f.podman {
+		lessOnPodman(c)
+	}
 	return c
+}
+
+// lessOnPodman takes back what Podman does not do as Docker does (seen with
+// 4.3.1).
+func lessOnPodman(c sdk.Capabilities) {
+	less := func(class sdk.Class, reason string, features ...sdk.Feature) {
+		for _, feature := range features {
+			c[feature] = sdk.Guarantee{Class: class, Reason: reason, DependsOnMachine: true}
+		}
+	}
+	less(sdk.ClassBestEffort, "Podman loses the connection to a command now and then when it has many, and with it the command's output", sdk.FeatureExec, sdk.FeatureFiles)
+	less(sdk.ClassUnsupported, "Podman's commit keeps none of the labels by which a snapshot is found",
+		sdk.FeatureFilesystemSnapshot, sdk.FeatureSnapshotLeavesRunning, sdk.FeatureRestore, sdk.FeatureFork, sdk.FeaturePortableSnapshot)
+	less(sdk.ClassUnsupported, "Podman's answer about a network without a gateway can't be read", sdk.FeaturePorts)
 }
 
 // quotas tells whether a storage driver can bound a container's own layer.

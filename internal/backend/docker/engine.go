@@ -87,6 +87,7 @@ type facts struct {
 	runtimes    map[string]bool
 	runtime     string // of whoever names none
 	rootless    bool
+	podman      bool
 	ahead       time.Duration // of the engine's clock before ours
 	asked       time.Time     // by our clock
 }
@@ -117,9 +118,9 @@ func (e *Extension) connect() (engine, error) {
 	if err != nil {
 		return nil, &sdk.Error{Kind: sdk.ErrInvalid, Path: "host", Message: fmt.Sprintf("no client for the engine at %s", h), Err: err}
 	}
-	e.engine, e.host = made, h
+	e.engine, e.host = exact{made}, h
 	if e.remote != nil {
-		e.engine = patient{made}
+		e.engine = patient{e.engine}
 	}
 	return e.engine, nil
 }
@@ -219,6 +220,7 @@ func (e *Extension) learn(ctx context.Context, eng engine) (facts, error) {
 		runtimes: map[string]bool{}, runtime: info.DefaultRuntime, asked: after,
 	}
 	if info.ContainerdCommit.ID == "" && info.ProductLicense != "" {
+		f.podman = true
 		f.id = "podman-" + info.Name // Podman makes a new id for each answer
 	}
 	for name := range info.Runtimes {

@@ -237,6 +237,10 @@ func (e *Extension) createRecord(ctx context.Context, eng engine, identity sdk.I
 	labels = identity.ToLabels()
 	labels[labelRole], labels[labelNonce], labels[labelLease] = role, nonce, encode(lease)
 	made, err := eng.VolumeCreate(ctx, client.VolumeCreateOptions{Name: volume, Driver: "local", Labels: labels})
+	if err != nil && strings.Contains(err.Error(), "volume already exists") {
+		// Podman's answer to all but the first of several at once.
+		return volume, nonce, map[string]string{labelNonce: "another"}, nil
+	}
 	return volume, nonce, made.Volume.Labels, err
 }
 

@@ -192,7 +192,22 @@ func (b backend) leftOf(t testing.TB, id string) int {
 	if err := errors.Join(err, networkErr, volumeErr); err != nil {
 		t.Fatal(err)
 	}
-	return len(containers.Items) + len(networks.Items) + len(volumes.Items)
+	left := 0
+	count := func(labels map[string]string) {
+		if labels[sdk.LabelID] == id && labels[sdk.LabelFleet] == b.fleet { // not each engine filters by all
+			left++
+		}
+	}
+	for _, c := range containers.Items {
+		count(c.Labels)
+	}
+	for _, n := range networks.Items {
+		count(n.Labels)
+	}
+	for _, v := range volumes.Items {
+		count(v.Labels)
+	}
+	return left
 }
 
 // remove removes a container; the test may have done so already.

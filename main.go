@@ -18,6 +18,7 @@ import (
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/docker"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/e2b"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/cli"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/provider"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
@@ -49,6 +50,7 @@ func main() {
 func builtins() map[string]func() sdk.Extension {
 	return map[string]func() sdk.Extension{
 		docker.Name: func() sdk.Extension { return docker.New(docker.Options{Program: backend.Beside}) },
+		e2b.Name:    func() sdk.Extension { return e2b.New(e2b.Options{}) },
 	}
 }
 

@@ -61,12 +61,13 @@ const DefaultFleet = "default"
 const (
 	ExtensionLocal  = "local"
 	ExtensionDocker = "docker"
+	ExtensionE2B    = "e2b"
 )
 
 // KnownExtensions returns the names of the extensions that have an attribute
 // of their own, sorted.
 func KnownExtensions() []string {
-	return []string{"compose-ssh", ExtensionDocker, "e2b", "kubernetes", ExtensionLocal, "modal", "saas-stub", "vm-packer"}
+	return []string{"compose-ssh", ExtensionDocker, ExtensionE2B, "kubernetes", ExtensionLocal, "modal", "saas-stub", "vm-packer"}
 }
 
 // DefaultBackend returns the backend of whoever configures none: the

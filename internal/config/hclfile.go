@@ -107,14 +107,17 @@ func (d *decoder) body(body *hclsyntax.Body) Config {
 	return config
 }
 
-// allowed refuses in a checkout what decides which program is executed, or how
-// much may be spent.
+// allowed refuses in a checkout what decides which program is executed, how
+// much may be spent, or where a credential goes.
 func (d *decoder) allowed(at hcl.Range, path string, attribute Attribute) bool {
 	what := "which program is executed"
-	if attribute.SpendsMoney {
+	switch {
+	case attribute.SpendsMoney:
 		what = "how much may be spent"
+	case attribute.SendsCredential:
+		what = "which credential is used, and where it is sent"
 	}
-	if d.trusted || !attribute.RunsProgram && !attribute.SpendsMoney {
+	if d.trusted || !attribute.RunsProgram && !attribute.SpendsMoney && !attribute.SendsCredential {
 		return true
 	}
 	d.add(at, path, "this decides %s, so it does not count from a file in the working directory: "+
@@ -221,8 +224,9 @@ func (d *decoder) extension(at hcl.Range, path string, value cty.Value) (json.Ra
 
 // configAllowed refuses in a checkout what of an extension's configuration
 // decides which program is executed: its state directory, where the embedded
-// backend keeps the programs that drive its sandboxes, and the command that
-// prints the passphrase of an SSH key.
+// backend keeps the programs that drive its sandboxes, and the commands that
+// print the passphrase of an SSH key or the key of a cloud. Where a cloud's key
+// comes from and where it is sent is refused there as well.
 func (d *decoder) configAllowed(at hcl.Range, path string, raw json.RawMessage) bool {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil {
@@ -231,6 +235,14 @@ func (d *decoder) configAllowed(at hcl.Range, path string, raw json.RawMessage) 
 	}
 	if _, found := object["state_dir"]; found {
 		return d.allowed(at, path+".state_dir", Attribute{RunsProgram: true})
+	}
+	if _, found := object["api_key_command"]; found {
+		return d.allowed(at, path+".api_key_command", Attribute{RunsProgram: true})
+	}
+	for _, name := range []string{"api_key_file", "api_url", "domain", "sandbox_url"} {
+		if _, found := object[name]; found {
+			return d.allowed(at, path+"."+name, Attribute{SendsCredential: true})
+		}
 	}
 	var ssh map[string]json.RawMessage
 	if json.Unmarshal(object["ssh"], &ssh) == nil {

@@ -85,8 +85,9 @@ func (c Config) backend(b Backend, builtins map[string]func() sdk.Extension) (ba
 // Close ends the extensions that were started.
 func (r *Runtime) Close() error { return r.Registry.Close() }
 
-// extensionConfig returns what an extension is configured with: the embedded
-// backend lives in this configuration's state directory unless it names one.
+// extensionConfig returns what an extension is configured with: those that keep
+// something on this machine do so in this configuration's state directory unless
+// they name one.
 func extensionConfig(config Config, backend Backend) ([]byte, error) {
 	object := map[string]json.RawMessage{}
 	if backend.Config != nil {
@@ -94,7 +95,8 @@ func extensionConfig(config Config, backend Backend) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if _, set := object["state_dir"]; backend.Extension == ExtensionLocal && !set {
+	keeps := backend.Extension == ExtensionLocal || backend.Extension == ExtensionE2B
+	if _, set := object["state_dir"]; keeps && !set {
 		// A string always encodes.
 		object["state_dir"], _ = json.Marshal(config.StateDir)
 	}

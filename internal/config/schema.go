@@ -36,6 +36,9 @@ type Attribute struct {
 	// SpendsMoney marks what decides how much may be spent, which counts from
 	// the same sources only.
 	SpendsMoney bool
+	// SendsCredential marks what decides which credential is used and where it
+	// is sent, which counts from the same sources only.
+	SendsCredential bool
 }
 
 // Attributes returns the schema, in the order of the documentation.

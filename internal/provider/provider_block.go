@@ -52,6 +52,7 @@ type providerModel struct {
 	Backends             types.Map     `tfsdk:"backends"`
 	Local                types.Object  `tfsdk:"local"`
 	Docker               types.Object  `tfsdk:"docker"`
+	E2B                  types.Object  `tfsdk:"e2b"`
 }
 
 // backendModel is one entry of backends.
@@ -63,6 +64,7 @@ type backendModel struct {
 	Env        types.List   `tfsdk:"env"`
 	Local      types.Object `tfsdk:"local"`
 	Docker     types.Object `tfsdk:"docker"`
+	E2B        types.Object `tfsdk:"e2b"`
 }
 
 // priceModel is one entry of prices.
@@ -119,6 +121,21 @@ func dockerAttributes() map[string]schema.Attribute {
 	}
 }
 
+// e2bAttributes is the configuration of the E2B backend, in the words of its
+// own schema.
+func e2bAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"api_key":         schema.StringAttribute{Optional: true, Sensitive: true, MarkdownDescription: "API key of the team. Better kept out of files: by default it is taken from `E2B_API_KEY`."},
+		"api_key_file":    schema.StringAttribute{Optional: true, MarkdownDescription: "Path of a file that holds the key and nothing else. It is read when the key is first needed."},
+		"api_key_command": schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: "Command that prints the key, with its arguments; it is run when the key is first needed, without a shell, for at most 30 s."},
+		"domain":          schema.StringAttribute{Optional: true, MarkdownDescription: "Domain of the service. Default: `E2B_DOMAIN`, else `e2b.app`."},
+		"api_url":         schema.StringAttribute{Optional: true, MarkdownDescription: "Address of the control plane: HTTPS, or HTTP on this machine. Default: `E2B_API_URL`, else `https://api.` and the domain."},
+		"sandbox_url":     schema.StringAttribute{Optional: true, MarkdownDescription: "Address that every sandbox is reached at, which then goes by headers. Default: `E2B_SANDBOX_URL`, else the domain's."},
+		"max_run":         schema.StringAttribute{Optional: true, MarkdownDescription: "The longest run that the account's plan allows, as a Go duration (`1h` or `24h` by the vendor's price list). A longer life is then refused before anything is made. Default: unknown, and the vendor refuses it."},
+		"state_dir":       schema.StringAttribute{Optional: true, MarkdownDescription: "Directory of the records that the vendor can't hold. Default: sandboxer's state directory."},
+	}
+}
+
 // sshAttributes is how hosts are reached over SSH, in the words of the
 // transport itself.
 func sshAttributes() map[string]schema.Attribute {
@@ -137,7 +154,7 @@ func sshAttributes() map[string]schema.Attribute {
 }
 
 // known are the extensions that have an attribute of their own, by its name.
-var known = []string{config.ExtensionDocker, config.ExtensionLocal}
+var known = []string{config.ExtensionDocker, config.ExtensionE2B, config.ExtensionLocal}
 
 // providerSchema takes the descriptions from the one table of the
 // configuration.
@@ -178,6 +195,7 @@ func providerSchema() schema.Schema {
 	const (
 		local  = "The embedded backend: gVisor, nothing to install (Linux)."
 		docker = "A Docker Engine, or what speaks its API on a socket."
+		e2b    = "E2B's cloud, with an API key of your own."
 	)
 	return schema.Schema{
 		MarkdownDescription: "Sandboxes that are isolated, bounded in time and attributable, on the backend of your choice.\n\n" +
@@ -215,6 +233,10 @@ func providerSchema() schema.Schema {
 				Optional: true, Attributes: dockerAttributes(),
 				MarkdownDescription: docker + " Short for a backend named `docker`.",
 			},
+			"e2b": schema.SingleNestedAttribute{
+				Optional: true, Attributes: e2bAttributes(),
+				MarkdownDescription: e2b + " Short for a backend named `e2b`.",
+			},
 			"backends": schema.MapNestedAttribute{
 				Optional: true, MarkdownDescription: "Configured backends by name. Each names its extension: by the attribute of that name (`{ docker = {} }`) or, for any other, by `extension` and `config_json`.",
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
@@ -225,6 +247,7 @@ func providerSchema() schema.Schema {
 					"env":         schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: of["env"]},
 					"local":       schema.SingleNestedAttribute{Optional: true, Attributes: localAttributes(), MarkdownDescription: local},
 					"docker":      schema.SingleNestedAttribute{Optional: true, Attributes: dockerAttributes(), MarkdownDescription: docker},
+					"e2b":         schema.SingleNestedAttribute{Optional: true, Attributes: e2bAttributes(), MarkdownDescription: e2b},
 				}},
 			},
 		},
@@ -278,7 +301,7 @@ func decodeBlock(ctx context.Context, raw tfsdk.Config) (block config.Config, un
 		block.Backends[name] = backend
 	}
 	for _, name := range known {
-		object := map[string]types.Object{config.ExtensionLocal: model.Local, config.ExtensionDocker: model.Docker}[name]
+		object := map[string]types.Object{config.ExtensionLocal: model.Local, config.ExtensionDocker: model.Docker, config.ExtensionE2B: model.E2B}[name]
 		if object.IsNull() {
 			continue
 		}
@@ -306,7 +329,7 @@ func (b backendModel) decode(ctx context.Context, at path.Path) (config.Backend,
 		backend.Config = json.RawMessage(b.ConfigJSON.ValueString())
 	}
 	for _, name := range known {
-		object := map[string]types.Object{config.ExtensionLocal: b.Local, config.ExtensionDocker: b.Docker}[name]
+		object := map[string]types.Object{config.ExtensionLocal: b.Local, config.ExtensionDocker: b.Docker, config.ExtensionE2B: b.E2B}[name]
 		switch {
 		case object.IsNull():
 		case backend.Extension != "" || backend.Config != nil:

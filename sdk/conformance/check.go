@@ -246,6 +246,15 @@ func (c *check) get(ext sdk.Extension, target sdk.Target) sdk.Sandbox {
 	return got.Sandbox
 }
 
+// statusOf is the status of a sandbox for a message, where it may be gone.
+func (c *check) statusOf(ext sdk.Extension, target sdk.Target) sdk.Status {
+	got, err := ext.Get(c.ctx, sdk.GetOptions{Target: target})
+	if err != nil {
+		return sdk.Status(err.Error())
+	}
+	return got.Sandbox.Status
+}
+
 func (c *check) list(ext sdk.Extension, fleet string) []sdk.Sandbox {
 	list, err := ext.List(c.ctx, sdk.ListOptions{Fleet: fleet})
 	c.need(err, "list")

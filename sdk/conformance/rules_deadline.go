@@ -53,7 +53,7 @@ func deadlineEnds(c *check) {
 		}
 		c.sleep(c.kit.suite.Timing.Poll)
 	}
-	c.failIf(!c.soon(func() bool { return c.over(target) }), "%s after its deadline it is %s", c.kit.suite.Timing.Grace, c.get(c.kit.b, target).Status)
+	c.failIf(!c.soon(func() bool { return c.over(target) }), "%s after its deadline it is %s", c.kit.suite.Timing.Grace, c.statusOf(c.kit.b, target))
 	c.note("over %s after its deadline", c.now().Sub(s.Lease.ExpiresAt).Round(10*time.Millisecond))
 }
 

@@ -153,7 +153,7 @@ func expireNow(c *check) {
 	s, target := c.ready(c.creation())
 	_, err := c.kit.a.Expire(c.ctx, sdk.ExpireOptions{Target: target, Generation: s.Lease.Generation, ExpiresAt: c.now().Add(-time.Hour), Event: c.kit.event()})
 	c.failIf(err != nil, "expire: %v", err)
-	c.failIf(!c.soon(func() bool { return c.over(target) }), "it is still %s", c.get(c.kit.a, target).Status)
+	c.failIf(!c.soon(func() bool { return c.over(target) }), "it is still %s", c.statusOf(c.kit.a, target))
 }
 
 func expireCompareAndSwap(c *check) {

@@ -324,7 +324,7 @@ func pauseDeadline(c *check) {
 		return err
 	})
 	c.waitFor(s.Lease.ExpiresAt)
-	c.failIf(!c.soon(func() bool { return c.over(target) }), "%s after its deadline it is %s", c.kit.suite.Timing.Grace, c.get(c.kit.b, target).Status)
+	c.failIf(!c.soon(func() bool { return c.over(target) }), "%s after its deadline it is %s", c.kit.suite.Timing.Grace, c.statusOf(c.kit.b, target))
 	_, err := ability[sdk.Pauser](c, c.kit.a).Resume(c.ctx, sdk.ResumeOptions{Target: target})
 	c.failIf(err == nil, "it was resumed after its deadline")
 }

@@ -132,9 +132,12 @@ func (e *Extension) CopyOut(ctx context.Context, opts sdk.CopyOutOptions) (sdk.C
 		ended <- e.pack(ctx, a, dir, base, written)
 	}()
 	bytes, err := copytar.Check(opts.Archive, read, clean)
+	if err == nil {
+		_, err = io.Copy(io.Discard, read) // tar pads its archives
+	}
 	_ = read.CloseWithError(io.ErrClosedPipe) // so that the command ends, too
-	if packErr := <-ended; packErr != nil && (err == nil || !errors.Is(packErr, io.ErrClosedPipe)) {
-		return sdk.CopyOutResult{}, packErr
+	if packErr := <-ended; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {
+		return sdk.CopyOutResult{}, packErr // why there was no archive
 	}
 	return sdk.CopyOutResult{Bytes: bytes}, err
 }

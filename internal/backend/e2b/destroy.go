@@ -67,7 +67,7 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 			for _, ref := range sorted(removed) {
 				result.Removed = append(result.Removed, "sandbox "+ref)
 			}
-			return result, e.records.drop(target.ID)
+			return result, e.records.dropOf(target.ID, target.Fleet)
 		}
 		result.Leftovers = nil
 		last = nil

@@ -199,6 +199,15 @@ func (r records) drop(id string) error {
 	return nil
 }
 
+// dropOf removes the record of a sandbox, if it is the fleet's.
+func (r records) dropOf(id, fleet string) error {
+	kept, err := r.get(id, fleet)
+	if err != nil || kept == nil {
+		return err
+	}
+	return r.drop(id)
+}
+
 // all returns the records of a fleet's sandboxes, by id.
 func (r records) all(fleet string) (map[string]*record, error) {
 	entries, err := os.ReadDir(r.dir)

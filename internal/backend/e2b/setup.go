@@ -113,7 +113,7 @@ const (
 tar -xpf "$1" -C / --no-same-owner
 rm -f "$1"
 if [ -d "$2" ]; then chown -R "$3" "$2"; chmod 0700 "$2"; fi`
-	logScript  = `: > "$1"; chown "$2" "$1"`
+	logScript  = `mkdir -p "${1%/*}" && : > "$1" && chown "$2" "$1"`
 	mainScript = `exec "$0" "$@" >> ` + mainLog + ` 2>&1`
 )
 

@@ -53,7 +53,7 @@ func (j *jail) open() error {
 	if j.made {
 		return nil
 	}
-	for _, dir := range []string{"", "etc", "root", "home/user", "run", "srv", "var/lib", "var/tmp", "tmp", "usr", "proc", "dev", "opt"} {
+	for _, dir := range []string{"", "etc", "root", "home/user", "run", "srv", "var/lib", "var/log", "var/tmp", "tmp", "usr", "proc", "dev", "opt"} {
 		if err := os.MkdirAll(filepath.Join(j.dir, dir), 0o755); err != nil {
 			return err
 		}

@@ -80,7 +80,11 @@ func (m *Manager) Snapshot(ctx context.Context, id string, opts SnapshotOptions)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	if _, err := m.append(ctx, id, ledger.Event{Type: ledger.Snapshotting, SnapshotID: request.SnapshotID}); err != nil {
+	snapshotting := ledger.Event{Type: ledger.Snapshotting, SnapshotID: request.SnapshotID, Backend: at.backend, Ref: source.Ref, Intent: intentOf(at, source.found)}
+	if snapshotting.Intent != nil {
+		snapshotting.Lease = &source.found.Lease // of a sandbox that another ledger made
+	}
+	if _, err := m.append(ctx, id, snapshotting); err != nil {
 		return Snapshot{}, err
 	}
 	request.Event = intended.event

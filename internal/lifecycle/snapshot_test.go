@@ -1,3 +1,13 @@
+// Copyright (c) The sandboxer authors
+// SPDX-License-Identifier: MPL-2.0
+
+package lifecycle
+
+import (
+	"testing"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/saasstub"
+)
 
 // A sandbox that another ledger made and that is snapshotted here has a log
 // here that can stand by itself: it names the backend and the deadline.

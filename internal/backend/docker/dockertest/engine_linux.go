@@ -163,6 +163,51 @@ func (e *Engine) await() error {
 	}
 }
 
+// leftovers names what is labelled as sandboxer's on the engine of the run. The
+// fleet's reaper goes by itself a little later.
+func leftovers() (left []string) {
+	if shared.engine == nil {
+		return nil
+	}
+	for range 100 {
+		if left = shared.engine.labelled(); len(left) == 0 {
+			return nil
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return left
+}
+
+// ownLabel is on everything that sandboxer makes on an engine, but the image of
+// the reaper's program, which stays for the next reaper.
+const ownLabel = "dev.sandboxer/fleet"
+
+func (e *Engine) labelled() (names []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), startDeadline)
+	defer cancel()
+	own := make(client.Filters).Add("label", ownLabel)
+	containers, err := e.Client.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: own})
+	for _, c := range containers.Items {
+		names = append(names, "container "+strings.Join(c.Names, " "))
+	}
+	networks, networkErr := e.Client.NetworkList(ctx, client.NetworkListOptions{Filters: own})
+	for _, n := range networks.Items {
+		names = append(names, "network "+n.Name)
+	}
+	volumes, volumeErr := e.Client.VolumeList(ctx, client.VolumeListOptions{Filters: own})
+	for _, v := range volumes.Items {
+		names = append(names, "volume "+v.Name)
+	}
+	images, imageErr := e.Client.ImageList(ctx, client.ImageListOptions{All: true, Filters: own})
+	for _, i := range images.Items {
+		names = append(names, "image "+strings.Join(i.RepoTags, " ")+" "+i.ID)
+	}
+	if err := errors.Join(err, networkErr, volumeErr, imageErr); err != nil {
+		names = append(names, err.Error())
+	}
+	return names
+}
+
 // stop ends the engine. What it leaves undone ends with the namespaces.
 func stop() {
 	if shared.engine != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -26,7 +27,8 @@ const workDir = "SANDBOXER_DOCKERTEST_DIR"
 // The network namespace keeps an engine's bridge and firewall apart from those
 // of any other engine on the machine, and the ports that it publishes are
 // those of the tests' own loopback. The process namespace ends everything
-// when the tests end, however they do.
+// when the tests end, however they do. Tests that leave something of
+// sandboxer's on the engine fail.
 func Main(m *testing.M) int {
 	if dir := os.Getenv(workDir); dir != "" {
 		if err := enter(); err != nil {
@@ -34,6 +36,10 @@ func Main(m *testing.M) int {
 			return 1
 		}
 		code := m.Run()
+		if left := leftovers(); len(left) > 0 {
+			fmt.Fprintf(os.Stderr, "dockertest: the tests left on the engine: %s\n", strings.Join(left, ", "))
+			code = max(code, 1)
+		}
 		stop()
 		return code
 	}

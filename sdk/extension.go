@@ -164,6 +164,11 @@ type ProbeResult struct {
 	// every class that depends on the machine decided.
 	Capabilities Capabilities `json:"capabilities"`
 	Details      []Detail     `json:"details,omitempty"` // what was looked at, for people
+	// Instance names what the backend is reached at, so that what was found out
+	// there counts nowhere else: an engine by its id, a machine, an account. It
+	// stays the same for as long as that is the same one, holds no secret, and
+	// is empty where it can't be told.
+	Instance string `json:"instance,omitempty"`
 }
 
 // Detail is one observation of a probe.

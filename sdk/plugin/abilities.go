@@ -17,6 +17,7 @@ const (
 	abilityPrepare
 	abilitySnapshot
 	abilityPortable
+	abilityInspect
 )
 
 // ability is one optional interface of package sdk.
@@ -43,6 +44,7 @@ var abilities = map[string]ability{
 	"prepare":  abilityOf[sdk.Preparer](abilityPrepare),
 	"snapshot": abilityOf[sdk.Snapshotter](abilitySnapshot),
 	"portable": abilityOf[sdk.PortableSnapshotter](abilityPortable),
+	"inspect":  abilityOf[sdk.Inspector](abilityInspect),
 }
 
 // abilitiesOf returns what an extension can do.

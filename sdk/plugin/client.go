@@ -206,7 +206,7 @@ func (c *client) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeResult
 	d.entries("details", len(resp.GetDetails()))
 	result := sdk.ProbeResult{
 		Usable: resp.GetUsable(), Reason: cut(resp.GetReason()), Advice: cut(resp.GetAdvice()),
-		Capabilities: d.capabilities(resp.GetCapabilities()),
+		Capabilities: d.capabilities(resp.GetCapabilities()), Instance: cut(resp.GetInstance()),
 	}
 	for _, detail := range resp.GetDetails() {
 		result.Details = append(result.Details, sdk.Detail{Name: cut(detail.GetName()), Value: cut(detail.GetValue())})

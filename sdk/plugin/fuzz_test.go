@@ -28,10 +28,12 @@ func FuzzMessages(f *testing.F) {
 	add(1, &pb.SnapshotRecord{Id: "snp-1", Kind: "memory", Size: -1, Lost: []string{"all"}})
 	add(2, &pb.CreateOptions{Id: "sbx-1", Secrets: map[string][]byte{"TOKEN": []byte("x")}, ProfileJson: []byte(`{"limits":{"pids":-1}}`)})
 	add(3, &pb.DescribeResponse{Capabilities: map[string]*pb.Guarantee{"exec": {Class: "perfect"}, "": nil}})
+	add(4, &pb.InspectResponse{Findings: []*pb.Finding{{Check: "mounts", Side: "outside", Verdict: "failed", Evidence: []string{"a mount"}}}})
+	add(4, &pb.InspectResponse{Findings: []*pb.Finding{{Check: "metadata", Side: "outside", Verdict: "perfect"}}})
 	f.Add(uint8(0), bytes.Repeat([]byte{0x0a, 0x80}, 8))
 	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
 		var d decoder
-		switch kind % 4 {
+		switch kind % 5 {
 		case 0:
 			var message pb.Sandbox
 			if proto.Unmarshal(data, &message) != nil {
@@ -68,6 +70,20 @@ func FuzzMessages(f *testing.F) {
 			for feature, guarantee := range d.capabilities(message.GetCapabilities()) {
 				if !guarantee.Class.Valid() {
 					t.Errorf("feature %q has class %q", feature, guarantee.Class)
+				}
+			}
+		case 4:
+			var message pb.InspectResponse
+			if proto.Unmarshal(data, &message) != nil {
+				return
+			}
+			findings := d.findings(message.GetFindings())
+			if d.err != nil {
+				return
+			}
+			for _, f := range findings {
+				if len(f.Check.Sides()) == 0 || !f.Verdict.Valid() || len(f.Evidence) > maxEntries {
+					t.Errorf("accepted %+v", f)
 				}
 			}
 		}

@@ -32,6 +32,11 @@ type hostile struct {
 	err     error
 	bytes   int64
 	classes map[string]*pb.Guarantee
+	found   []*pb.Finding
+}
+
+func (h *hostile) Inspect(context.Context, *pb.InspectRequest) (*pb.InspectResponse, error) {
+	return &pb.InspectResponse{Findings: h.found}, h.err
 }
 
 func (h *hostile) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeResponse, error) {
@@ -134,6 +139,23 @@ func TestNonsenseAnswersAreBoundedErrors(t *testing.T) {
 			spoil(sandbox)
 			host := dial(t, &hostile{sandbox: sandbox}, nil, ConnectOptions{})
 			_, err := host.Get(within(t), sdk.GetOptions{})
+			bounded(t, err)
+		})
+	}
+}
+
+func TestNonsenseFindingsAreNotBelieved(t *testing.T) {
+	for name, found := range map[string]*pb.Finding{
+		"nothing at all":         {},
+		"an unknown check":       {Check: "luck", Side: "inside", Verdict: "passed"},
+		"an unknown side":        {Check: "mounts", Side: "above", Verdict: "passed"},
+		"a side that sees none":  {Check: "metadata", Side: "outside", Verdict: "passed"},
+		"an unknown verdict":     {Check: "mounts", Side: "inside", Verdict: "fine"},
+		"evidence without bound": {Check: "mounts", Side: "inside", Verdict: "passed", Evidence: make([]string, maxEntries+1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := dial(t, &hostile{found: []*pb.Finding{found}}, nil, ConnectOptions{})
+			_, err := host.(sdk.Inspector).Inspect(within(t), sdk.InspectOptions{})
 			bounded(t, err)
 		})
 	}

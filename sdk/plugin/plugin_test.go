@@ -29,6 +29,7 @@ type everything interface {
 	sdk.Pauser
 	sdk.Preparer
 	sdk.PortableSnapshotter
+	sdk.Inspector
 }
 
 // patience bounds waits that end at once unless something is broken.

@@ -98,6 +98,8 @@ func TestEveryResultArrivesAsItWasGiven(t *testing.T) {
 	both(t, "Claim", sdk.ClaimOptions{Target: target, Generation: 2, Holder: "me"}, ext.Claim, host.Claim)
 	both(t, "Pause", sdk.PauseOptions{Target: target}, ext.Pause, host.Pause)
 	both(t, "Resume", sdk.ResumeOptions{Target: target}, ext.Resume, host.Resume)
+	both(t, "Inspect", sdk.InspectOptions{Target: target, Canary: "BIRD", CanaryValue: "sings"}, ext.Inspect, host.Inspect)
+	both(t, "Inspect without a canary", sdk.InspectOptions{Target: target}, ext.Inspect, host.Inspect)
 
 	destroyed, err := host.Destroy(within(t), sdk.DestroyOptions{Target: target})
 	if err != nil {
@@ -188,7 +190,7 @@ func TestAbilitiesAreTruthful(t *testing.T) {
 	// Every combination: what is found is exactly what was announced.
 	for set := abilitySet(0); set < 1<<len(abilities); set++ {
 		if have := abilitiesOf(&client{abilities: set}); have != set {
-			t.Errorf("asked for abilities %07b, got %07b", set, have)
+			t.Errorf("asked for abilities %08b, got %08b", set, have)
 		}
 	}
 	// And over the wire, for an extension that has none and one that has one.

@@ -59,7 +59,7 @@ func (s *server) Probe(ctx context.Context, _ *pb.ProbeRequest) (*pb.ProbeRespon
 	}
 	resp := &pb.ProbeResponse{
 		Usable: result.Usable, Reason: encodeText(result.Reason), Advice: encodeText(result.Advice),
-		Capabilities: encodeCapabilities(result.Capabilities),
+		Capabilities: encodeCapabilities(result.Capabilities), Instance: encodeText(result.Instance),
 	}
 	for _, detail := range result.Details {
 		resp.Details = append(resp.Details, &pb.Detail{Name: encodeText(detail.Name), Value: encodeText(detail.Value)})
@@ -137,6 +137,17 @@ func (s *server) Pause(ctx context.Context, req *pb.PauseRequest) (*pb.PauseResp
 	}
 	sandbox, err := encodeSandbox(result.Sandbox)
 	return &pb.PauseResponse{Sandbox: sandbox}, err
+}
+
+func (s *server) Inspect(ctx context.Context, req *pb.InspectRequest) (*pb.InspectResponse, error) {
+	inspector, ok := sdk.As[sdk.Inspector](s.ext)
+	if !ok {
+		return nil, unannounced("inspect")
+	}
+	result, err := inspector.Inspect(ctx, sdk.InspectOptions{
+		Target: decodeTarget(req.GetTarget()), Canary: req.GetCanary(), CanaryValue: sdk.Secret(req.GetCanaryValue()),
+	})
+	return &pb.InspectResponse{Findings: encodeFindings(result.Findings)}, err
 }
 
 func (s *server) Resume(ctx context.Context, req *pb.ResumeRequest) (*pb.ResumeResponse, error) {

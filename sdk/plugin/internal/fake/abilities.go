@@ -259,3 +259,21 @@ func (e *Extension) Restore(ctx context.Context, opts sdk.RestoreOptions) (sdk.C
 	opts.Create.Profile = snapshot.Profile
 	return e.Create(ctx, opts.Create)
 }
+
+// Inspect implements [sdk.Inspector]. The canary's value decides the verdict
+// of one check and is not told.
+func (e *Extension) Inspect(_ context.Context, opts sdk.InspectOptions) (sdk.InspectResult, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, err := e.find(opts.Target); err != nil {
+		return sdk.InspectResult{}, err
+	}
+	verdict := sdk.VerdictFailed
+	if opts.CanaryValue == "sings" {
+		verdict = sdk.VerdictPassed
+	}
+	return sdk.InspectResult{Findings: []sdk.Finding{
+		{Check: sdk.CheckSecrets, Side: sdk.SideInside, Verdict: verdict, Evidence: []string{"the file " + opts.Canary, "a second line"}},
+		{Check: sdk.CheckMounts, Side: sdk.SideOutside, Verdict: sdk.VerdictUnknown, Evidence: []string{}},
+	}}, nil
+}

@@ -1227,6 +1227,7 @@ type ProbeResponse struct {
 	Advice        string                 `protobuf:"bytes,3,opt,name=advice,proto3" json:"advice,omitempty"`
 	Capabilities  map[string]*Guarantee  `protobuf:"bytes,4,rep,name=capabilities,proto3" json:"capabilities,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Details       []*Detail              `protobuf:"bytes,5,rep,name=details,proto3" json:"details,omitempty"`
+	Instance      string                 `protobuf:"bytes,6,opt,name=instance,proto3" json:"instance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1294,6 +1295,13 @@ func (x *ProbeResponse) GetDetails() []*Detail {
 		return x.Details
 	}
 	return nil
+}
+
+func (x *ProbeResponse) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
 }
 
 type Detail struct {
@@ -4954,6 +4962,178 @@ func (x *ImportEnd) GetLosses() []*Loss {
 	return nil
 }
 
+type InspectRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Canary        string                 `protobuf:"bytes,2,opt,name=canary,proto3" json:"canary,omitempty"`
+	CanaryValue   []byte                 `protobuf:"bytes,3,opt,name=canary_value,json=canaryValue,proto3" json:"canary_value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectRequest) Reset() {
+	*x = InspectRequest{}
+	mi := &file_extension_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectRequest) ProtoMessage() {}
+
+func (x *InspectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
+func (*InspectRequest) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *InspectRequest) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *InspectRequest) GetCanary() string {
+	if x != nil {
+		return x.Canary
+	}
+	return ""
+}
+
+func (x *InspectRequest) GetCanaryValue() []byte {
+	if x != nil {
+		return x.CanaryValue
+	}
+	return nil
+}
+
+type InspectResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Findings      []*Finding             `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectResponse) Reset() {
+	*x = InspectResponse{}
+	mi := &file_extension_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectResponse) ProtoMessage() {}
+
+func (x *InspectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
+func (*InspectResponse) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *InspectResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+type Finding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Check         string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
+	Side          string                 `protobuf:"bytes,2,opt,name=side,proto3" json:"side,omitempty"`
+	Verdict       string                 `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	Evidence      []string               `protobuf:"bytes,4,rep,name=evidence,proto3" json:"evidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_extension_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_extension_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_extension_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *Finding) GetCheck() string {
+	if x != nil {
+		return x.Check
+	}
+	return ""
+}
+
+func (x *Finding) GetSide() string {
+	if x != nil {
+		return x.Side
+	}
+	return ""
+}
+
+func (x *Finding) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *Finding) GetEvidence() []string {
+	if x != nil {
+		return x.Evidence
+	}
+	return nil
+}
+
 var File_extension_proto protoreflect.FileDescriptor
 
 const file_extension_proto_rawDesc = "" +
@@ -5068,13 +5248,14 @@ const file_extension_proto_rawDesc = "" +
 	"\vconfig_json\x18\x03 \x01(\fR\n" +
 	"configJson\"\x13\n" +
 	"\x11ConfigureResponse\"\x0e\n" +
-	"\fProbeRequest\"\xd2\x02\n" +
+	"\fProbeRequest\"\xee\x02\n" +
 	"\rProbeResponse\x12\x16\n" +
 	"\x06usable\x18\x01 \x01(\bR\x06usable\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06advice\x18\x03 \x01(\tR\x06advice\x12[\n" +
 	"\fcapabilities\x18\x04 \x03(\v27.sandboxer.extension.v1.ProbeResponse.CapabilitiesEntryR\fcapabilities\x128\n" +
-	"\adetails\x18\x05 \x03(\v2\x1e.sandboxer.extension.v1.DetailR\adetails\x1ab\n" +
+	"\adetails\x18\x05 \x03(\v2\x1e.sandboxer.extension.v1.DetailR\adetails\x12\x1a\n" +
+	"\binstance\x18\x06 \x01(\tR\binstance\x1ab\n" +
 	"\x11CapabilitiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x127\n" +
 	"\x05value\x18\x02 \x01(\v2!.sandboxer.extension.v1.GuaranteeR\x05value:\x028\x01\"2\n" +
@@ -5326,7 +5507,18 @@ const file_extension_proto_rawDesc = "" +
 	"\amessage\"\x85\x01\n" +
 	"\tImportEnd\x12B\n" +
 	"\bsnapshot\x18\x01 \x01(\v2&.sandboxer.extension.v1.SnapshotRecordR\bsnapshot\x124\n" +
-	"\x06losses\x18\x02 \x03(\v2\x1c.sandboxer.extension.v1.LossR\x06losses2\xb2\x13\n" +
+	"\x06losses\x18\x02 \x03(\v2\x1c.sandboxer.extension.v1.LossR\x06losses\"\x83\x01\n" +
+	"\x0eInspectRequest\x126\n" +
+	"\x06target\x18\x01 \x01(\v2\x1e.sandboxer.extension.v1.TargetR\x06target\x12\x16\n" +
+	"\x06canary\x18\x02 \x01(\tR\x06canary\x12!\n" +
+	"\fcanary_value\x18\x03 \x01(\fR\vcanaryValue\"N\n" +
+	"\x0fInspectResponse\x12;\n" +
+	"\bfindings\x18\x01 \x03(\v2\x1f.sandboxer.extension.v1.FindingR\bfindings\"i\n" +
+	"\aFinding\x12\x14\n" +
+	"\x05check\x18\x01 \x01(\tR\x05check\x12\x12\n" +
+	"\x04side\x18\x02 \x01(\tR\x04side\x12\x18\n" +
+	"\averdict\x18\x03 \x01(\tR\averdict\x12\x1a\n" +
+	"\bevidence\x18\x04 \x03(\tR\bevidence2\x8e\x14\n" +
 	"\tExtension\x12]\n" +
 	"\bDescribe\x12'.sandboxer.extension.v1.DescribeRequest\x1a(.sandboxer.extension.v1.DescribeResponse\x12W\n" +
 	"\x06Cancel\x12%.sandboxer.extension.v1.CancelRequest\x1a&.sandboxer.extension.v1.CancelResponse\x12`\n" +
@@ -5353,7 +5545,8 @@ const file_extension_proto_rawDesc = "" +
 	"\x0eDeleteSnapshot\x12-.sandboxer.extension.v1.DeleteSnapshotRequest\x1a..sandboxer.extension.v1.DeleteSnapshotResponse\x12\\\n" +
 	"\aRestore\x12&.sandboxer.extension.v1.RestoreRequest\x1a'.sandboxer.extension.v1.RestoreResponse0\x01\x12q\n" +
 	"\x0eExportSnapshot\x12-.sandboxer.extension.v1.ExportSnapshotRequest\x1a..sandboxer.extension.v1.ExportSnapshotResponse0\x01\x12s\n" +
-	"\x0eImportSnapshot\x12-.sandboxer.extension.v1.ImportSnapshotRequest\x1a..sandboxer.extension.v1.ImportSnapshotResponse(\x010\x01BKZIgithub.com/sand-boxer/terraform-provider-sandboxer/sdk/plugin/internal/pbb\x06proto3"
+	"\x0eImportSnapshot\x12-.sandboxer.extension.v1.ImportSnapshotRequest\x1a..sandboxer.extension.v1.ImportSnapshotResponse(\x010\x01\x12Z\n" +
+	"\aInspect\x12&.sandboxer.extension.v1.InspectRequest\x1a'.sandboxer.extension.v1.InspectResponseBKZIgithub.com/sand-boxer/terraform-provider-sandboxer/sdk/plugin/internal/pbb\x06proto3"
 
 var (
 	file_extension_proto_rawDescOnce sync.Once
@@ -5367,7 +5560,7 @@ func file_extension_proto_rawDescGZIP() []byte {
 	return file_extension_proto_rawDescData
 }
 
-var file_extension_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_extension_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_extension_proto_goTypes = []any{
 	(*Failure)(nil),                // 0: sandboxer.extension.v1.Failure
 	(*Lease)(nil),                  // 1: sandboxer.extension.v1.Lease
@@ -5443,42 +5636,45 @@ var file_extension_proto_goTypes = []any{
 	(*ImportStart)(nil),            // 71: sandboxer.extension.v1.ImportStart
 	(*ImportSnapshotResponse)(nil), // 72: sandboxer.extension.v1.ImportSnapshotResponse
 	(*ImportEnd)(nil),              // 73: sandboxer.extension.v1.ImportEnd
-	nil,                            // 74: sandboxer.extension.v1.Sandbox.EndpointsEntry
-	nil,                            // 75: sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry
-	nil,                            // 76: sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry
-	nil,                            // 77: sandboxer.extension.v1.CreateOptions.EnvEntry
-	nil,                            // 78: sandboxer.extension.v1.CreateOptions.SecretsEntry
-	nil,                            // 79: sandboxer.extension.v1.ExecStart.EnvEntry
-	(*durationpb.Duration)(nil),    // 80: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 81: google.protobuf.Timestamp
+	(*InspectRequest)(nil),         // 74: sandboxer.extension.v1.InspectRequest
+	(*InspectResponse)(nil),        // 75: sandboxer.extension.v1.InspectResponse
+	(*Finding)(nil),                // 76: sandboxer.extension.v1.Finding
+	nil,                            // 77: sandboxer.extension.v1.Sandbox.EndpointsEntry
+	nil,                            // 78: sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry
+	nil,                            // 79: sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry
+	nil,                            // 80: sandboxer.extension.v1.CreateOptions.EnvEntry
+	nil,                            // 81: sandboxer.extension.v1.CreateOptions.SecretsEntry
+	nil,                            // 82: sandboxer.extension.v1.ExecStart.EnvEntry
+	(*durationpb.Duration)(nil),    // 83: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 84: google.protobuf.Timestamp
 }
 var file_extension_proto_depIdxs = []int32{
 	1,   // 0: sandboxer.extension.v1.Failure.lease:type_name -> sandboxer.extension.v1.Lease
-	80,  // 1: sandboxer.extension.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	81,  // 2: sandboxer.extension.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
-	81,  // 3: sandboxer.extension.v1.Lease.max_expires_at:type_name -> google.protobuf.Timestamp
+	83,  // 1: sandboxer.extension.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	84,  // 2: sandboxer.extension.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
+	84,  // 3: sandboxer.extension.v1.Lease.max_expires_at:type_name -> google.protobuf.Timestamp
 	2,   // 4: sandboxer.extension.v1.Lease.event:type_name -> sandboxer.extension.v1.EventRef
 	1,   // 5: sandboxer.extension.v1.Sandbox.lease:type_name -> sandboxer.extension.v1.Lease
-	81,  // 6: sandboxer.extension.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	74,  // 7: sandboxer.extension.v1.Sandbox.endpoints:type_name -> sandboxer.extension.v1.Sandbox.EndpointsEntry
-	80,  // 8: sandboxer.extension.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
-	80,  // 9: sandboxer.extension.v1.Sandbox.expiry_snapshot_ttl:type_name -> google.protobuf.Duration
-	80,  // 10: sandboxer.extension.v1.Sandbox.paused_ttl:type_name -> google.protobuf.Duration
-	81,  // 11: sandboxer.extension.v1.Sandbox.idle_expires_at:type_name -> google.protobuf.Timestamp
-	81,  // 12: sandboxer.extension.v1.SnapshotRecord.created_at:type_name -> google.protobuf.Timestamp
-	81,  // 13: sandboxer.extension.v1.SnapshotRecord.expires_at:type_name -> google.protobuf.Timestamp
+	84,  // 6: sandboxer.extension.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	77,  // 7: sandboxer.extension.v1.Sandbox.endpoints:type_name -> sandboxer.extension.v1.Sandbox.EndpointsEntry
+	83,  // 8: sandboxer.extension.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	83,  // 9: sandboxer.extension.v1.Sandbox.expiry_snapshot_ttl:type_name -> google.protobuf.Duration
+	83,  // 10: sandboxer.extension.v1.Sandbox.paused_ttl:type_name -> google.protobuf.Duration
+	84,  // 11: sandboxer.extension.v1.Sandbox.idle_expires_at:type_name -> google.protobuf.Timestamp
+	84,  // 12: sandboxer.extension.v1.SnapshotRecord.created_at:type_name -> google.protobuf.Timestamp
+	84,  // 13: sandboxer.extension.v1.SnapshotRecord.expires_at:type_name -> google.protobuf.Timestamp
 	12,  // 14: sandboxer.extension.v1.DescribeResponse.config_keys:type_name -> sandboxer.extension.v1.ConfigKey
-	75,  // 15: sandboxer.extension.v1.DescribeResponse.capabilities:type_name -> sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry
-	76,  // 16: sandboxer.extension.v1.ProbeResponse.capabilities:type_name -> sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry
+	78,  // 15: sandboxer.extension.v1.DescribeResponse.capabilities:type_name -> sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry
+	79,  // 16: sandboxer.extension.v1.ProbeResponse.capabilities:type_name -> sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry
 	17,  // 17: sandboxer.extension.v1.ProbeResponse.details:type_name -> sandboxer.extension.v1.Detail
-	81,  // 18: sandboxer.extension.v1.CreateOptions.expires_at:type_name -> google.protobuf.Timestamp
-	81,  // 19: sandboxer.extension.v1.CreateOptions.max_expires_at:type_name -> google.protobuf.Timestamp
-	77,  // 20: sandboxer.extension.v1.CreateOptions.env:type_name -> sandboxer.extension.v1.CreateOptions.EnvEntry
-	78,  // 21: sandboxer.extension.v1.CreateOptions.secrets:type_name -> sandboxer.extension.v1.CreateOptions.SecretsEntry
+	84,  // 18: sandboxer.extension.v1.CreateOptions.expires_at:type_name -> google.protobuf.Timestamp
+	84,  // 19: sandboxer.extension.v1.CreateOptions.max_expires_at:type_name -> google.protobuf.Timestamp
+	80,  // 20: sandboxer.extension.v1.CreateOptions.env:type_name -> sandboxer.extension.v1.CreateOptions.EnvEntry
+	81,  // 21: sandboxer.extension.v1.CreateOptions.secrets:type_name -> sandboxer.extension.v1.CreateOptions.SecretsEntry
 	2,   // 22: sandboxer.extension.v1.CreateOptions.event:type_name -> sandboxer.extension.v1.EventRef
-	80,  // 23: sandboxer.extension.v1.CreateOptions.idle_timeout:type_name -> google.protobuf.Duration
-	80,  // 24: sandboxer.extension.v1.CreateOptions.expiry_snapshot_ttl:type_name -> google.protobuf.Duration
-	80,  // 25: sandboxer.extension.v1.CreateOptions.paused_ttl:type_name -> google.protobuf.Duration
+	83,  // 23: sandboxer.extension.v1.CreateOptions.idle_timeout:type_name -> google.protobuf.Duration
+	83,  // 24: sandboxer.extension.v1.CreateOptions.expiry_snapshot_ttl:type_name -> google.protobuf.Duration
+	83,  // 25: sandboxer.extension.v1.CreateOptions.paused_ttl:type_name -> google.protobuf.Duration
 	18,  // 26: sandboxer.extension.v1.CreateRequest.options:type_name -> sandboxer.extension.v1.CreateOptions
 	7,   // 27: sandboxer.extension.v1.CreateResponse.progress:type_name -> sandboxer.extension.v1.Progress
 	4,   // 28: sandboxer.extension.v1.CreateResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
@@ -5487,11 +5683,11 @@ var file_extension_proto_depIdxs = []int32{
 	4,   // 31: sandboxer.extension.v1.ListResponse.sandbox:type_name -> sandboxer.extension.v1.Sandbox
 	25,  // 32: sandboxer.extension.v1.ListResponse.end:type_name -> sandboxer.extension.v1.ListEnd
 	3,   // 33: sandboxer.extension.v1.ExtendRequest.target:type_name -> sandboxer.extension.v1.Target
-	81,  // 34: sandboxer.extension.v1.ExtendRequest.expires_at:type_name -> google.protobuf.Timestamp
+	84,  // 34: sandboxer.extension.v1.ExtendRequest.expires_at:type_name -> google.protobuf.Timestamp
 	2,   // 35: sandboxer.extension.v1.ExtendRequest.event:type_name -> sandboxer.extension.v1.EventRef
 	1,   // 36: sandboxer.extension.v1.ExtendResponse.lease:type_name -> sandboxer.extension.v1.Lease
 	3,   // 37: sandboxer.extension.v1.ExpireRequest.target:type_name -> sandboxer.extension.v1.Target
-	81,  // 38: sandboxer.extension.v1.ExpireRequest.expires_at:type_name -> google.protobuf.Timestamp
+	84,  // 38: sandboxer.extension.v1.ExpireRequest.expires_at:type_name -> google.protobuf.Timestamp
 	2,   // 39: sandboxer.extension.v1.ExpireRequest.event:type_name -> sandboxer.extension.v1.EventRef
 	1,   // 40: sandboxer.extension.v1.ExpireResponse.lease:type_name -> sandboxer.extension.v1.Lease
 	3,   // 41: sandboxer.extension.v1.ClaimRequest.target:type_name -> sandboxer.extension.v1.Target
@@ -5502,8 +5698,8 @@ var file_extension_proto_depIdxs = []int32{
 	35,  // 46: sandboxer.extension.v1.ExecRequest.start:type_name -> sandboxer.extension.v1.ExecStart
 	36,  // 47: sandboxer.extension.v1.ExecRequest.stdin_end:type_name -> sandboxer.extension.v1.InputEnd
 	3,   // 48: sandboxer.extension.v1.ExecStart.target:type_name -> sandboxer.extension.v1.Target
-	79,  // 49: sandboxer.extension.v1.ExecStart.env:type_name -> sandboxer.extension.v1.ExecStart.EnvEntry
-	80,  // 50: sandboxer.extension.v1.ExecStart.timeout:type_name -> google.protobuf.Duration
+	82,  // 49: sandboxer.extension.v1.ExecStart.env:type_name -> sandboxer.extension.v1.ExecStart.EnvEntry
+	83,  // 50: sandboxer.extension.v1.ExecStart.timeout:type_name -> google.protobuf.Duration
 	38,  // 51: sandboxer.extension.v1.ExecResponse.end:type_name -> sandboxer.extension.v1.ExecEnd
 	40,  // 52: sandboxer.extension.v1.CopyInRequest.start:type_name -> sandboxer.extension.v1.CopyInStart
 	36,  // 53: sandboxer.extension.v1.CopyInRequest.end:type_name -> sandboxer.extension.v1.InputEnd
@@ -5519,14 +5715,14 @@ var file_extension_proto_depIdxs = []int32{
 	7,   // 63: sandboxer.extension.v1.PrepareResponse.progress:type_name -> sandboxer.extension.v1.Progress
 	53,  // 64: sandboxer.extension.v1.PrepareResponse.end:type_name -> sandboxer.extension.v1.PrepareEnd
 	3,   // 65: sandboxer.extension.v1.SnapshotRequest.target:type_name -> sandboxer.extension.v1.Target
-	81,  // 66: sandboxer.extension.v1.SnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
+	84,  // 66: sandboxer.extension.v1.SnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
 	2,   // 67: sandboxer.extension.v1.SnapshotRequest.event:type_name -> sandboxer.extension.v1.EventRef
 	7,   // 68: sandboxer.extension.v1.SnapshotResponse.progress:type_name -> sandboxer.extension.v1.Progress
 	5,   // 69: sandboxer.extension.v1.SnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
 	5,   // 70: sandboxer.extension.v1.GetSnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
 	5,   // 71: sandboxer.extension.v1.ListSnapshotsResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
 	25,  // 72: sandboxer.extension.v1.ListSnapshotsResponse.end:type_name -> sandboxer.extension.v1.ListEnd
-	81,  // 73: sandboxer.extension.v1.ExtendSnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
+	84,  // 73: sandboxer.extension.v1.ExtendSnapshotRequest.expires_at:type_name -> google.protobuf.Timestamp
 	5,   // 74: sandboxer.extension.v1.ExtendSnapshotResponse.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
 	18,  // 75: sandboxer.extension.v1.RestoreRequest.options:type_name -> sandboxer.extension.v1.CreateOptions
 	7,   // 76: sandboxer.extension.v1.RestoreResponse.progress:type_name -> sandboxer.extension.v1.Progress
@@ -5536,71 +5732,75 @@ var file_extension_proto_depIdxs = []int32{
 	69,  // 80: sandboxer.extension.v1.ExportEnd.losses:type_name -> sandboxer.extension.v1.Loss
 	71,  // 81: sandboxer.extension.v1.ImportSnapshotRequest.start:type_name -> sandboxer.extension.v1.ImportStart
 	36,  // 82: sandboxer.extension.v1.ImportSnapshotRequest.end:type_name -> sandboxer.extension.v1.InputEnd
-	81,  // 83: sandboxer.extension.v1.ImportStart.expires_at:type_name -> google.protobuf.Timestamp
+	84,  // 83: sandboxer.extension.v1.ImportStart.expires_at:type_name -> google.protobuf.Timestamp
 	2,   // 84: sandboxer.extension.v1.ImportStart.event:type_name -> sandboxer.extension.v1.EventRef
 	7,   // 85: sandboxer.extension.v1.ImportSnapshotResponse.progress:type_name -> sandboxer.extension.v1.Progress
 	73,  // 86: sandboxer.extension.v1.ImportSnapshotResponse.end:type_name -> sandboxer.extension.v1.ImportEnd
 	5,   // 87: sandboxer.extension.v1.ImportEnd.snapshot:type_name -> sandboxer.extension.v1.SnapshotRecord
 	69,  // 88: sandboxer.extension.v1.ImportEnd.losses:type_name -> sandboxer.extension.v1.Loss
-	6,   // 89: sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
-	6,   // 90: sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
-	10,  // 91: sandboxer.extension.v1.Extension.Describe:input_type -> sandboxer.extension.v1.DescribeRequest
-	8,   // 92: sandboxer.extension.v1.Extension.Cancel:input_type -> sandboxer.extension.v1.CancelRequest
-	13,  // 93: sandboxer.extension.v1.Extension.Configure:input_type -> sandboxer.extension.v1.ConfigureRequest
-	15,  // 94: sandboxer.extension.v1.Extension.Probe:input_type -> sandboxer.extension.v1.ProbeRequest
-	19,  // 95: sandboxer.extension.v1.Extension.Create:input_type -> sandboxer.extension.v1.CreateRequest
-	21,  // 96: sandboxer.extension.v1.Extension.Get:input_type -> sandboxer.extension.v1.GetRequest
-	23,  // 97: sandboxer.extension.v1.Extension.List:input_type -> sandboxer.extension.v1.ListRequest
-	26,  // 98: sandboxer.extension.v1.Extension.Extend:input_type -> sandboxer.extension.v1.ExtendRequest
-	28,  // 99: sandboxer.extension.v1.Extension.Expire:input_type -> sandboxer.extension.v1.ExpireRequest
-	30,  // 100: sandboxer.extension.v1.Extension.Claim:input_type -> sandboxer.extension.v1.ClaimRequest
-	32,  // 101: sandboxer.extension.v1.Extension.Destroy:input_type -> sandboxer.extension.v1.DestroyRequest
-	34,  // 102: sandboxer.extension.v1.Extension.Exec:input_type -> sandboxer.extension.v1.ExecRequest
-	39,  // 103: sandboxer.extension.v1.Extension.CopyIn:input_type -> sandboxer.extension.v1.CopyInRequest
-	42,  // 104: sandboxer.extension.v1.Extension.CopyOut:input_type -> sandboxer.extension.v1.CopyOutRequest
-	45,  // 105: sandboxer.extension.v1.Extension.Logs:input_type -> sandboxer.extension.v1.LogsRequest
-	47,  // 106: sandboxer.extension.v1.Extension.Pause:input_type -> sandboxer.extension.v1.PauseRequest
-	49,  // 107: sandboxer.extension.v1.Extension.Resume:input_type -> sandboxer.extension.v1.ResumeRequest
-	51,  // 108: sandboxer.extension.v1.Extension.Prepare:input_type -> sandboxer.extension.v1.PrepareRequest
-	54,  // 109: sandboxer.extension.v1.Extension.Snapshot:input_type -> sandboxer.extension.v1.SnapshotRequest
-	56,  // 110: sandboxer.extension.v1.Extension.GetSnapshot:input_type -> sandboxer.extension.v1.GetSnapshotRequest
-	58,  // 111: sandboxer.extension.v1.Extension.ListSnapshots:input_type -> sandboxer.extension.v1.ListSnapshotsRequest
-	60,  // 112: sandboxer.extension.v1.Extension.ExtendSnapshot:input_type -> sandboxer.extension.v1.ExtendSnapshotRequest
-	62,  // 113: sandboxer.extension.v1.Extension.DeleteSnapshot:input_type -> sandboxer.extension.v1.DeleteSnapshotRequest
-	64,  // 114: sandboxer.extension.v1.Extension.Restore:input_type -> sandboxer.extension.v1.RestoreRequest
-	66,  // 115: sandboxer.extension.v1.Extension.ExportSnapshot:input_type -> sandboxer.extension.v1.ExportSnapshotRequest
-	70,  // 116: sandboxer.extension.v1.Extension.ImportSnapshot:input_type -> sandboxer.extension.v1.ImportSnapshotRequest
-	11,  // 117: sandboxer.extension.v1.Extension.Describe:output_type -> sandboxer.extension.v1.DescribeResponse
-	9,   // 118: sandboxer.extension.v1.Extension.Cancel:output_type -> sandboxer.extension.v1.CancelResponse
-	14,  // 119: sandboxer.extension.v1.Extension.Configure:output_type -> sandboxer.extension.v1.ConfigureResponse
-	16,  // 120: sandboxer.extension.v1.Extension.Probe:output_type -> sandboxer.extension.v1.ProbeResponse
-	20,  // 121: sandboxer.extension.v1.Extension.Create:output_type -> sandboxer.extension.v1.CreateResponse
-	22,  // 122: sandboxer.extension.v1.Extension.Get:output_type -> sandboxer.extension.v1.GetResponse
-	24,  // 123: sandboxer.extension.v1.Extension.List:output_type -> sandboxer.extension.v1.ListResponse
-	27,  // 124: sandboxer.extension.v1.Extension.Extend:output_type -> sandboxer.extension.v1.ExtendResponse
-	29,  // 125: sandboxer.extension.v1.Extension.Expire:output_type -> sandboxer.extension.v1.ExpireResponse
-	31,  // 126: sandboxer.extension.v1.Extension.Claim:output_type -> sandboxer.extension.v1.ClaimResponse
-	33,  // 127: sandboxer.extension.v1.Extension.Destroy:output_type -> sandboxer.extension.v1.DestroyResponse
-	37,  // 128: sandboxer.extension.v1.Extension.Exec:output_type -> sandboxer.extension.v1.ExecResponse
-	41,  // 129: sandboxer.extension.v1.Extension.CopyIn:output_type -> sandboxer.extension.v1.CopyInResponse
-	43,  // 130: sandboxer.extension.v1.Extension.CopyOut:output_type -> sandboxer.extension.v1.CopyOutResponse
-	46,  // 131: sandboxer.extension.v1.Extension.Logs:output_type -> sandboxer.extension.v1.LogsResponse
-	48,  // 132: sandboxer.extension.v1.Extension.Pause:output_type -> sandboxer.extension.v1.PauseResponse
-	50,  // 133: sandboxer.extension.v1.Extension.Resume:output_type -> sandboxer.extension.v1.ResumeResponse
-	52,  // 134: sandboxer.extension.v1.Extension.Prepare:output_type -> sandboxer.extension.v1.PrepareResponse
-	55,  // 135: sandboxer.extension.v1.Extension.Snapshot:output_type -> sandboxer.extension.v1.SnapshotResponse
-	57,  // 136: sandboxer.extension.v1.Extension.GetSnapshot:output_type -> sandboxer.extension.v1.GetSnapshotResponse
-	59,  // 137: sandboxer.extension.v1.Extension.ListSnapshots:output_type -> sandboxer.extension.v1.ListSnapshotsResponse
-	61,  // 138: sandboxer.extension.v1.Extension.ExtendSnapshot:output_type -> sandboxer.extension.v1.ExtendSnapshotResponse
-	63,  // 139: sandboxer.extension.v1.Extension.DeleteSnapshot:output_type -> sandboxer.extension.v1.DeleteSnapshotResponse
-	65,  // 140: sandboxer.extension.v1.Extension.Restore:output_type -> sandboxer.extension.v1.RestoreResponse
-	67,  // 141: sandboxer.extension.v1.Extension.ExportSnapshot:output_type -> sandboxer.extension.v1.ExportSnapshotResponse
-	72,  // 142: sandboxer.extension.v1.Extension.ImportSnapshot:output_type -> sandboxer.extension.v1.ImportSnapshotResponse
-	117, // [117:143] is the sub-list for method output_type
-	91,  // [91:117] is the sub-list for method input_type
-	91,  // [91:91] is the sub-list for extension type_name
-	91,  // [91:91] is the sub-list for extension extendee
-	0,   // [0:91] is the sub-list for field type_name
+	3,   // 89: sandboxer.extension.v1.InspectRequest.target:type_name -> sandboxer.extension.v1.Target
+	76,  // 90: sandboxer.extension.v1.InspectResponse.findings:type_name -> sandboxer.extension.v1.Finding
+	6,   // 91: sandboxer.extension.v1.DescribeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
+	6,   // 92: sandboxer.extension.v1.ProbeResponse.CapabilitiesEntry.value:type_name -> sandboxer.extension.v1.Guarantee
+	10,  // 93: sandboxer.extension.v1.Extension.Describe:input_type -> sandboxer.extension.v1.DescribeRequest
+	8,   // 94: sandboxer.extension.v1.Extension.Cancel:input_type -> sandboxer.extension.v1.CancelRequest
+	13,  // 95: sandboxer.extension.v1.Extension.Configure:input_type -> sandboxer.extension.v1.ConfigureRequest
+	15,  // 96: sandboxer.extension.v1.Extension.Probe:input_type -> sandboxer.extension.v1.ProbeRequest
+	19,  // 97: sandboxer.extension.v1.Extension.Create:input_type -> sandboxer.extension.v1.CreateRequest
+	21,  // 98: sandboxer.extension.v1.Extension.Get:input_type -> sandboxer.extension.v1.GetRequest
+	23,  // 99: sandboxer.extension.v1.Extension.List:input_type -> sandboxer.extension.v1.ListRequest
+	26,  // 100: sandboxer.extension.v1.Extension.Extend:input_type -> sandboxer.extension.v1.ExtendRequest
+	28,  // 101: sandboxer.extension.v1.Extension.Expire:input_type -> sandboxer.extension.v1.ExpireRequest
+	30,  // 102: sandboxer.extension.v1.Extension.Claim:input_type -> sandboxer.extension.v1.ClaimRequest
+	32,  // 103: sandboxer.extension.v1.Extension.Destroy:input_type -> sandboxer.extension.v1.DestroyRequest
+	34,  // 104: sandboxer.extension.v1.Extension.Exec:input_type -> sandboxer.extension.v1.ExecRequest
+	39,  // 105: sandboxer.extension.v1.Extension.CopyIn:input_type -> sandboxer.extension.v1.CopyInRequest
+	42,  // 106: sandboxer.extension.v1.Extension.CopyOut:input_type -> sandboxer.extension.v1.CopyOutRequest
+	45,  // 107: sandboxer.extension.v1.Extension.Logs:input_type -> sandboxer.extension.v1.LogsRequest
+	47,  // 108: sandboxer.extension.v1.Extension.Pause:input_type -> sandboxer.extension.v1.PauseRequest
+	49,  // 109: sandboxer.extension.v1.Extension.Resume:input_type -> sandboxer.extension.v1.ResumeRequest
+	51,  // 110: sandboxer.extension.v1.Extension.Prepare:input_type -> sandboxer.extension.v1.PrepareRequest
+	54,  // 111: sandboxer.extension.v1.Extension.Snapshot:input_type -> sandboxer.extension.v1.SnapshotRequest
+	56,  // 112: sandboxer.extension.v1.Extension.GetSnapshot:input_type -> sandboxer.extension.v1.GetSnapshotRequest
+	58,  // 113: sandboxer.extension.v1.Extension.ListSnapshots:input_type -> sandboxer.extension.v1.ListSnapshotsRequest
+	60,  // 114: sandboxer.extension.v1.Extension.ExtendSnapshot:input_type -> sandboxer.extension.v1.ExtendSnapshotRequest
+	62,  // 115: sandboxer.extension.v1.Extension.DeleteSnapshot:input_type -> sandboxer.extension.v1.DeleteSnapshotRequest
+	64,  // 116: sandboxer.extension.v1.Extension.Restore:input_type -> sandboxer.extension.v1.RestoreRequest
+	66,  // 117: sandboxer.extension.v1.Extension.ExportSnapshot:input_type -> sandboxer.extension.v1.ExportSnapshotRequest
+	70,  // 118: sandboxer.extension.v1.Extension.ImportSnapshot:input_type -> sandboxer.extension.v1.ImportSnapshotRequest
+	74,  // 119: sandboxer.extension.v1.Extension.Inspect:input_type -> sandboxer.extension.v1.InspectRequest
+	11,  // 120: sandboxer.extension.v1.Extension.Describe:output_type -> sandboxer.extension.v1.DescribeResponse
+	9,   // 121: sandboxer.extension.v1.Extension.Cancel:output_type -> sandboxer.extension.v1.CancelResponse
+	14,  // 122: sandboxer.extension.v1.Extension.Configure:output_type -> sandboxer.extension.v1.ConfigureResponse
+	16,  // 123: sandboxer.extension.v1.Extension.Probe:output_type -> sandboxer.extension.v1.ProbeResponse
+	20,  // 124: sandboxer.extension.v1.Extension.Create:output_type -> sandboxer.extension.v1.CreateResponse
+	22,  // 125: sandboxer.extension.v1.Extension.Get:output_type -> sandboxer.extension.v1.GetResponse
+	24,  // 126: sandboxer.extension.v1.Extension.List:output_type -> sandboxer.extension.v1.ListResponse
+	27,  // 127: sandboxer.extension.v1.Extension.Extend:output_type -> sandboxer.extension.v1.ExtendResponse
+	29,  // 128: sandboxer.extension.v1.Extension.Expire:output_type -> sandboxer.extension.v1.ExpireResponse
+	31,  // 129: sandboxer.extension.v1.Extension.Claim:output_type -> sandboxer.extension.v1.ClaimResponse
+	33,  // 130: sandboxer.extension.v1.Extension.Destroy:output_type -> sandboxer.extension.v1.DestroyResponse
+	37,  // 131: sandboxer.extension.v1.Extension.Exec:output_type -> sandboxer.extension.v1.ExecResponse
+	41,  // 132: sandboxer.extension.v1.Extension.CopyIn:output_type -> sandboxer.extension.v1.CopyInResponse
+	43,  // 133: sandboxer.extension.v1.Extension.CopyOut:output_type -> sandboxer.extension.v1.CopyOutResponse
+	46,  // 134: sandboxer.extension.v1.Extension.Logs:output_type -> sandboxer.extension.v1.LogsResponse
+	48,  // 135: sandboxer.extension.v1.Extension.Pause:output_type -> sandboxer.extension.v1.PauseResponse
+	50,  // 136: sandboxer.extension.v1.Extension.Resume:output_type -> sandboxer.extension.v1.ResumeResponse
+	52,  // 137: sandboxer.extension.v1.Extension.Prepare:output_type -> sandboxer.extension.v1.PrepareResponse
+	55,  // 138: sandboxer.extension.v1.Extension.Snapshot:output_type -> sandboxer.extension.v1.SnapshotResponse
+	57,  // 139: sandboxer.extension.v1.Extension.GetSnapshot:output_type -> sandboxer.extension.v1.GetSnapshotResponse
+	59,  // 140: sandboxer.extension.v1.Extension.ListSnapshots:output_type -> sandboxer.extension.v1.ListSnapshotsResponse
+	61,  // 141: sandboxer.extension.v1.Extension.ExtendSnapshot:output_type -> sandboxer.extension.v1.ExtendSnapshotResponse
+	63,  // 142: sandboxer.extension.v1.Extension.DeleteSnapshot:output_type -> sandboxer.extension.v1.DeleteSnapshotResponse
+	65,  // 143: sandboxer.extension.v1.Extension.Restore:output_type -> sandboxer.extension.v1.RestoreResponse
+	67,  // 144: sandboxer.extension.v1.Extension.ExportSnapshot:output_type -> sandboxer.extension.v1.ExportSnapshotResponse
+	72,  // 145: sandboxer.extension.v1.Extension.ImportSnapshot:output_type -> sandboxer.extension.v1.ImportSnapshotResponse
+	75,  // 146: sandboxer.extension.v1.Extension.Inspect:output_type -> sandboxer.extension.v1.InspectResponse
+	120, // [120:147] is the sub-list for method output_type
+	93,  // [93:120] is the sub-list for method input_type
+	93,  // [93:93] is the sub-list for extension type_name
+	93,  // [93:93] is the sub-list for extension extendee
+	0,   // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_extension_proto_init() }
@@ -5675,7 +5875,7 @@ func file_extension_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_extension_proto_rawDesc), len(file_extension_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   80,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -64,6 +64,7 @@ const (
 	Extension_Restore_FullMethodName        = "/sandboxer.extension.v1.Extension/Restore"
 	Extension_ExportSnapshot_FullMethodName = "/sandboxer.extension.v1.Extension/ExportSnapshot"
 	Extension_ImportSnapshot_FullMethodName = "/sandboxer.extension.v1.Extension/ImportSnapshot"
+	Extension_Inspect_FullMethodName        = "/sandboxer.extension.v1.Extension/Inspect"
 )
 
 // ExtensionClient is the client API for Extension service.
@@ -104,6 +105,8 @@ type ExtensionClient interface {
 	// Announced as the ability "portable", which comes with "snapshot".
 	ExportSnapshot(ctx context.Context, in *ExportSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSnapshotResponse], error)
 	ImportSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ImportSnapshotRequest, ImportSnapshotResponse], error)
+	// Announced as the ability "inspect".
+	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
 }
 
 type extensionClient struct {
@@ -464,6 +467,16 @@ func (c *extensionClient) ImportSnapshot(ctx context.Context, opts ...grpc.CallO
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Extension_ImportSnapshotClient = grpc.BidiStreamingClient[ImportSnapshotRequest, ImportSnapshotResponse]
 
+func (c *extensionClient) Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InspectResponse)
+	err := c.cc.Invoke(ctx, Extension_Inspect_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ExtensionServer is the server API for Extension service.
 // All implementations must embed UnimplementedExtensionServer
 // for forward compatibility.
@@ -502,6 +515,8 @@ type ExtensionServer interface {
 	// Announced as the ability "portable", which comes with "snapshot".
 	ExportSnapshot(*ExportSnapshotRequest, grpc.ServerStreamingServer[ExportSnapshotResponse]) error
 	ImportSnapshot(grpc.BidiStreamingServer[ImportSnapshotRequest, ImportSnapshotResponse]) error
+	// Announced as the ability "inspect".
+	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
 	mustEmbedUnimplementedExtensionServer()
 }
 
@@ -589,6 +604,9 @@ func (UnimplementedExtensionServer) ExportSnapshot(*ExportSnapshotRequest, grpc.
 }
 func (UnimplementedExtensionServer) ImportSnapshot(grpc.BidiStreamingServer[ImportSnapshotRequest, ImportSnapshotResponse]) error {
 	return status.Error(codes.Unimplemented, "method ImportSnapshot not implemented")
+}
+func (UnimplementedExtensionServer) Inspect(context.Context, *InspectRequest) (*InspectResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
 }
 func (UnimplementedExtensionServer) mustEmbedUnimplementedExtensionServer() {}
 func (UnimplementedExtensionServer) testEmbeddedByValue()                   {}
@@ -983,6 +1001,24 @@ func _Extension_ImportSnapshot_Handler(srv interface{}, stream grpc.ServerStream
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Extension_ImportSnapshotServer = grpc.BidiStreamingServer[ImportSnapshotRequest, ImportSnapshotResponse]
 
+func _Extension_Inspect_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InspectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExtensionServer).Inspect(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Extension_Inspect_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExtensionServer).Inspect(ctx, req.(*InspectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Extension_ServiceDesc is the grpc.ServiceDesc for Extension service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1045,6 +1081,10 @@ var Extension_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteSnapshot",
 			Handler:    _Extension_DeleteSnapshot_Handler,
+		},
+		{
+			MethodName: "Inspect",
+			Handler:    _Extension_Inspect_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

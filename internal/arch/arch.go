@@ -51,17 +51,17 @@ var rules = []rule{
 	// What is remembered and told.
 	{"internal/ledger/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/failpoint"}},
 	{"internal/events/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/ledger"}},
-	{"internal/evidence/...", []string{"sdk", "internal/sandbox", "internal/clock", "internal/ledger"}},
+	{"internal/evidence/...", []string{"sdk", "sdk/isolation", "internal/sandbox", "internal/clock", "internal/ledger"}},
 
 	// The registry of extensions, and the light ones. One backend knows
 	// nothing of another, of the ledger or of any face.
 	{"internal/backend", []string{"sdk", "sdk/plugin/...", "internal/clock", "internal/failpoint"}},
 	{"internal/sshtransport/...", []string{"sdk", "internal/clock"}},
-	{"internal/backend/*/...", []string{"sdk", "sdk/copytar", "sdk/portable", "internal/clock", "internal/sshtransport/..."}},
+	{"internal/backend/*/...", []string{"sdk", "sdk/copytar", "sdk/isolation", "sdk/portable", "internal/clock", "internal/sshtransport/..."}},
 
 	// The verbs, the only place that orders ledger, backend and events.
 	{"internal/lifecycle/...", []string{
-		"sdk", "internal/sandbox", "internal/clock", "internal/profile/...",
+		"sdk", "sdk/isolation", "internal/sandbox", "internal/clock", "internal/profile/...",
 		"internal/ledger", "internal/events", "internal/evidence", "internal/backend",
 	}},
 	{"internal/reap/...", []string{

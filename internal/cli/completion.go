@@ -47,7 +47,8 @@ func (a *app) completes(root *cobra.Command) {
 		"snapshot delete": snapshots,
 		"backend probe":   first(a.completeBackends), "extension describe": first(a.completeExtensions),
 		"profile show": first(orFiles(a.completeProfiles)), "profile validate": orFiles(a.completeProfiles),
-		"cp": a.completePaths,
+		"profile verify": first(orFiles(a.completeProfiles)),
+		"cp":             a.completePaths,
 	}
 	for _, nothing := range []string{"create", "list", "snapshot list", "reap", "backend list", "extension list", "profile list", "profile schema", "version"} {
 		arguments[nothing] = cobra.NoFileCompletions

@@ -19,11 +19,11 @@ import (
 func (a *app) profileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
-		Short: "List, show and validate profiles",
+		Short: "List, show, validate and verify profiles",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  group,
 	}
-	cmd.AddCommand(a.profileListCommand(), a.profileShowCommand(), a.profileValidateCommand(), a.profileSchemaCommand())
+	cmd.AddCommand(a.profileListCommand(), a.profileShowCommand(), a.profileValidateCommand(), a.profileVerifyCommand(), a.profileSchemaCommand())
 	return cmd
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/evidence"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/ledger"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/lifecycle"
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 // lookBudget bounds the look at a scope after the act, which also happens
@@ -133,7 +134,7 @@ func remain(receipt *evidence.Receipt, list []lifecycle.Sandbox) {
 func (a *app) receiptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "receipt",
-		Short: "Check receipts of reap, destroy and leaks",
+		Short: "Check receipts of reap, destroy, leaks and profile verify",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  group,
 	}
@@ -153,7 +154,7 @@ func (a *app) receiptVerifyCommand() *cobra.Command {
 		Use:   "verify FILE",
 		Short: "Check a receipt's signature and show what it says",
 		Long: "Check a receipt's signature and show what it says. The exit code is 0 when the receipt is valid and its scope was empty, " +
-			"3 when it is valid and something was found or could not be enumerated, 1 when it is not valid.\n\n" +
+			"3 when it is valid and something was found or could not be enumerated, or a profile has not passed, 1 when it is not valid.\n\n" +
 			"The key is the one of this state directory (keys/receipt.pub), which --key replaces: a copy of that file, from the machine " +
 			"that wrote the receipt. A receipt is an in-toto statement in a DSSE envelope; a key's id is the SHA-256 of its DER.",
 		Example: "  sandboxer reap --receipt reaped.json\n  sandboxer receipt verify reaped.json",
@@ -174,7 +175,7 @@ func (a *app) receiptVerifyCommand() *cobra.Command {
 			if err := a.printReceipt(verified{KeyID: keyID, Statement: statement}); err != nil {
 				return err
 			}
-			if !statement.Predicate.Empty {
+			if !statement.Predicate.Good() {
 				return exitError{code: exitLeft}
 			}
 			return nil
@@ -220,6 +221,15 @@ func (a *app) printReceipt(v verified) error {
 		"UNVERIFIABLE", strings.Join(r.Unverifiable, ", "),
 		"KEY", v.KeyID,
 	)
+	if verdict := r.Isolation; verdict != nil {
+		said = append(said, facts(
+			"VERDICT", string(verdict.Verdict),
+			"REVISION", verdict.Revision,
+			"VALID UNTIL", moment(verdict.ExpiresAt, a.Clock.Now()),
+			"FAILED", strings.Join(verdict.Of(sdk.VerdictFailed), ", "),
+			"UNKNOWN", strings.Join(verdict.Of(sdk.VerdictUnknown), ", "),
+		)...)
+	}
 	for _, name := range sortedKeys(r.NotEnumerated) {
 		said = append(said, []string{"NOT ENUMERATED", name + ": " + r.NotEnumerated[name]})
 	}

@@ -82,7 +82,7 @@ const exitCodes = `Exit codes:
   1    failed
   2    the command line is not right
   3    something was left: a destroy that left things, a sweep with failures (what reap --dry-run finds is no failure),
-       leaks, a valid receipt of a scope that was not empty
+       leaks, a valid receipt of a scope that was not empty, a profile whose checks have not all passed
   124  timed out: exec and wait with --timeout
 exec passes the exit code of its command through.`
 

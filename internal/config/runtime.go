@@ -68,6 +68,7 @@ func Open(config Config, opts Options) (*Runtime, error) {
 		},
 		OnUnreachable: config.OnUnreachable,
 		Prices:        config.prices(),
+		Verdicts:      filepath.Join(config.StateDir, "verdicts"),
 	})
 	return &Runtime{Config: config, Manager: manager, Registry: registry, Ledger: l, Clock: opts.Clock}, nil
 }

@@ -13,6 +13,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
 const (
@@ -27,7 +29,8 @@ const (
 const (
 	VerbReap    = "reap"
 	VerbDestroy = "destroy"
-	VerbLeaks   = "leaks" // what remains is what differs between the ledger and the backends
+	VerbLeaks   = "leaks"  // what remains is what differs between the ledger and the backends
+	VerbVerify  = "verify" // of a profile; the scope are the throw-away sandboxes
 )
 
 // The outcomes of an item. What has another one is not gone.
@@ -118,6 +121,14 @@ type Receipt struct {
 	Remaining []Item `json:"remaining"`
 	// Empty is true when everything was enumerated and nothing remains.
 	Empty bool `json:"empty"`
+	// Isolation is the verdict of [VerbVerify]; nil where none was reached.
+	Isolation *Isolation `json:"isolation,omitempty"`
+}
+
+// Good reports whether a receipt says all that its verb was for: its scope is
+// empty, and a profile that was verified has passed.
+func (r Receipt) Good() bool {
+	return r.Empty && (r.Scope.Verb != VerbVerify || r.Isolation != nil && r.Isolation.Verdict == sdk.VerdictPassed)
 }
 
 // New returns the receipt of a scope before anything was done.
@@ -211,11 +222,19 @@ func (s Statement) check() error {
 	if len(s.Subject) != 1 || s.Subject[0].Name != want[0].Name || !maps.Equal(s.Subject[0].Digest, want[0].Digest) {
 		return errors.New("its subject is not the scope that it describes")
 	}
-	if !slices.Contains([]string{VerbReap, VerbDestroy, VerbLeaks}, r.Scope.Verb) {
+	if !slices.Contains([]string{VerbReap, VerbDestroy, VerbLeaks, VerbVerify}, r.Scope.Verb) {
 		return fmt.Errorf("%.80q is no verb that gives receipts", r.Scope.Verb)
 	}
 	if r.At.IsZero() {
 		return errors.New("it has no time")
+	}
+	if v := r.Isolation; v != nil {
+		if r.Scope.Verb != VerbVerify || v.Profile != r.Scope.Profile || v.Backend != r.Scope.Backend {
+			return errors.New("its verdict is about something else than its scope")
+		}
+		if err := v.check(); err != nil {
+			return fmt.Errorf("its verdict: %w", err)
+		}
 	}
 	if r.Empty != r.empty() || !slices.Equal(r.Enumerated, r.enumerated()) || !slices.Equal(r.Unverifiable, r.unverifiable()) {
 		return errors.New("its conclusion is not what its findings give")

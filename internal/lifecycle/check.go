@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -145,6 +146,10 @@ func (m *Manager) Check(ctx context.Context, opts CheckOptions) (CheckResult, er
 		needsOf = sandbox.RestoreRequirements
 	}
 	needs := append(needsOf(opts.End.Over(opts.Profile)), opts.Needs...)
+	isolates := func(need sandbox.Requirement) bool { return need.Feature == sdk.FeatureCredentialIsolation }
+	if opts.verifies {
+		needs = slices.DeleteFunc(needs, isolates)
+	}
 	described, err := m.describe(ctx, backend)
 	if err != nil {
 		return result, err
@@ -168,7 +173,12 @@ func (m *Manager) Check(ctx context.Context, opts CheckOptions) (CheckResult, er
 		for _, need := range result.Undecided {
 			open = append(open, need.Requirement)
 		}
-		failed, undecided := sandbox.CheckRequirements(open, probed.Capabilities)
+		capabilities := probed.Capabilities
+		if slices.ContainsFunc(open, isolates) {
+			capabilities = maps.Clone(capabilities)
+			capabilities[sdk.FeatureCredentialIsolation] = m.isolation(ctx, opts.Profile, backend)
+		}
+		failed, undecided := sandbox.CheckRequirements(open, capabilities)
 		// A probe decides: what it leaves open is not there.
 		result.Mismatches = append(result.Mismatches, append(failed, undecided...)...)
 		result.Undecided = nil

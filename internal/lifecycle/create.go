@@ -84,7 +84,7 @@ type createPlan struct {
 // can't be.
 func (m *Manager) planCreate(ctx context.Context, opts CreateOptions) (createPlan, error) {
 	plan := createPlan{profile: opts.Profile, setup: opts.Snapshot == ""}
-	check := CheckOptions{Backend: opts.Backend, End: opts.End, TTL: opts.TTL}
+	check := CheckOptions{Backend: opts.Backend, End: opts.End, TTL: opts.TTL, verifies: opts.verifies}
 	if opts.Snapshot != "" {
 		snapshot, err := m.GetSnapshot(ctx, opts.Snapshot, GetOptions{Backend: opts.Backend})
 		if err != nil {
@@ -99,6 +99,9 @@ func (m *Manager) planCreate(ctx context.Context, opts CreateOptions) (createPla
 		check.Needs = append(check.Needs, sandbox.Requirement{Path: "snapshot", Feature: sdk.FeatureRestore, Class: sdk.ClassEmulated})
 	}
 	if err := m.validateCreate(opts, plan.profile); err != nil {
+		return plan, err
+	}
+	if err := addedCredentials(plan.profile, opts.Env); err != nil {
 		return plan, err
 	}
 	if len(opts.Secrets) > 0 {

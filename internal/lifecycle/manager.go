@@ -35,6 +35,7 @@ type Settings struct {
 	// OnUnreachable is for destroys that do not say.
 	OnUnreachable OnUnreachable
 	Prices        map[string]sandbox.Price // by backend
+	Verdicts      string                   // directory of the verdicts on credential isolation
 	// Budgets bound the steps that must finish even when the caller's
 	// context has ended.
 	Budgets Budgets

@@ -35,6 +35,8 @@ type CreateOptions struct {
 	// state here.
 	Created  func(Sandbox)
 	Progress func(sdk.Progress)
+
+	verifies bool // as in [CheckOptions]
 }
 
 // ExtendOptions are the options of [Manager.Extend]. Exactly one of TTL, By
@@ -243,6 +245,10 @@ type CheckOptions struct {
 	// Restores means that the sandbox is made from a snapshot: what the
 	// profile names to make it from is then not needed.
 	Restores bool
+
+	// verifies means that the sandbox is made to find out about credential
+	// isolation, which can't be needed then.
+	verifies bool
 }
 
 // CheckResult is the result of [Manager.Check].

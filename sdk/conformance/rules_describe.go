@@ -160,6 +160,7 @@ func abilityRules() []Rule {
 		rule("pause", implements[sdk.Pauser], sdk.FeaturePause),
 		rule("snapshots", implements[sdk.Snapshotter], sdk.FeatureFilesystemSnapshot, sdk.FeatureMemorySnapshot),
 		rule("portable", implements[sdk.PortableSnapshotter], sdk.FeaturePortableSnapshot),
+		rule("inspect", implements[sdk.Inspector], sdk.FeatureCredentialIsolation),
 	}
 }
 

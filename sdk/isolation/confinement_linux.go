@@ -4,6 +4,7 @@
 package isolation
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -152,7 +153,7 @@ func (l *look) namespaces() {
 		switch {
 		case first < 0, len(l.list[first].args) == 0:
 			l.Unknown(check, "what the first process is can't be seen")
-		case l.list[first].args[0] != l.expect.First:
+		case !l.isFirst(l.list[first]):
 			l.Failed(check, "the first process is "+Quote(l.list[first].args[0])+", and not the sandbox's own; "+strconv.Itoa(len(l.list))+" processes can be seen")
 		default:
 			l.Passed(check, "the first process is the sandbox's own; "+strconv.Itoa(len(l.list))+" processes can be seen")
@@ -202,32 +203,19 @@ func (l *look) privileges() {
 		l.Passed(check, "the kernel is the sandbox's own: what a command may do there, it may do there alone")
 		return
 	}
-	content, err := read("/proc/self/status")
-	if err != nil {
-		l.Unknown(check, "/proc/self/status can't be read: "+why(err))
-		return
+	l.rights("a command", "self")
+	if l.failed != nil {
+		l.Unknown(check, "the processes could not be listed: "+why(l.failed))
 	}
-	status := map[string]string{}
-	for line := range strings.Lines(string(content)) {
-		name, value, _ := strings.Cut(line, ":")
-		status[name] = strings.TrimSpace(value)
-	}
-	// What is in the bounding set a command can come by.
-	for _, set := range []string{"CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb"} {
-		mask, err := strconv.ParseUint(status[set], 16, 64)
-		if err != nil {
-			l.Unknown(check, "the capabilities of "+set+" can't be told")
-			continue
-		}
-		if more := beyond(mask); len(more) > 0 {
-			l.Failed(check, set+" holds "+strings.Join(more, ", "))
+	judged := 0
+	for _, p := range l.list {
+		if l.own(p) {
+			judged++
+			l.rights(p.String(), strconv.Itoa(p.pid))
 		}
 	}
-	if status["NoNewPrivs"] != "1" {
-		l.Failed(check, "a set-user-id program gives more rights: no_new_privs is not set")
-	}
-	if status["Seccomp"] != "2" {
-		l.Failed(check, "no seccomp filter is in force")
+	if judged == 0 {
+		l.Unknown(check, "no process of the sandbox but the one that looks can be seen")
 	}
 	table, err := mountTable()
 	if err != nil {
@@ -246,6 +234,59 @@ func (l *look) privileges() {
 		_ = f.Close()
 	}
 	l.Passed(check, "no capability beyond an engine's default set, no new privileges, a seccomp filter")
+}
+
+// own tells a process of the sandbox from one of others, where those can be
+// seen: that they can is another check's failure, and their rights are not the
+// sandbox's.
+func (l *look) own(p process) bool {
+	if slices.ContainsFunc(l.list, func(p process) bool { return p.pid == 1 && l.isFirst(p) }) {
+		return true
+	}
+	mine, err := read("/proc/self/cgroup")
+	if err != nil {
+		return false
+	}
+	its, err := read("/proc/" + strconv.Itoa(p.pid) + "/cgroup")
+	return err == nil && len(its) > 0 && bytes.Equal(mine, its)
+}
+
+// isFirst reports whether a process is the sandbox's own first one.
+func (l *look) isFirst(p process) bool { return len(p.args) > 0 && p.args[0] == l.expect.First }
+
+// rights judges the rights of one process.
+func (l *look) rights(who, pid string) {
+	const check = sdk.CheckPrivileges
+	content, err := read("/proc/" + pid + "/status")
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return // it has ended
+	case err != nil:
+		l.Unknown(check, "the status of "+who+" can't be read: "+why(err))
+		return
+	}
+	status := map[string]string{}
+	for line := range strings.Lines(string(content)) {
+		name, value, _ := strings.Cut(line, ":")
+		status[name] = strings.TrimSpace(value)
+	}
+	// What is in the bounding set a process can come by.
+	for _, set := range []string{"CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb"} {
+		mask, err := strconv.ParseUint(status[set], 16, 64)
+		if err != nil {
+			l.Unknown(check, "the capabilities of "+who+" ("+set+") can't be told")
+			continue
+		}
+		if more := beyond(mask); len(more) > 0 {
+			l.Failed(check, set+" of "+who+" holds "+strings.Join(more, ", "))
+		}
+	}
+	if status["NoNewPrivs"] != "1" {
+		l.Failed(check, "a set-user-id program gives "+who+" more rights: no_new_privs is not set")
+	}
+	if status["Seccomp"] != "2" {
+		l.Failed(check, "no seccomp filter is in force for "+who)
+	}
 }
 
 // beyond names the capabilities of a set that reach beyond a container.

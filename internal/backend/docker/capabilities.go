@@ -68,7 +68,7 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeaturePorts:                 varies(bestEffort("TCP, published by the engine; on loopback it is that of the engine's own machine")),
 		sdk.FeatureLogs:                  bestEffort("as long as the engine's log driver keeps and gives them"),
 		sdk.FeatureNetworkLog:            unsupported("without an allow-list there is nothing to tell about"),
-		sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by a probe of each profile"},
+		sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by `sandboxer profile verify`, for each revision of a profile", DependsOnMachine: true},
 		sdk.FeatureHostRoot:              unsupported("a container is made from an image"),
 		sdk.FeatureImageFile:             enforced("an OCI layout, a docker save archive or a root filesystem tar, by path"),
 		sdk.FeatureImagePull:             enforced("pulled by the engine when it is not there, with the credentials of Docker's command line"),

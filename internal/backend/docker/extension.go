@@ -57,6 +57,7 @@ var (
 	_ sdk.Pauser    = (*Extension)(nil)
 	_ sdk.Preparer  = (*Extension)(nil)
 	_ sdk.Forwarder = (*Extension)(nil)
+	_ sdk.Inspector = (*Extension)(nil)
 
 	_ sdk.PortableSnapshotter = (*Extension)(nil)
 )

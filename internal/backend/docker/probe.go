@@ -29,7 +29,7 @@ func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeRes
 		}
 		return result, nil
 	}
-	result.Usable, result.Capabilities = true, capabilities(f)
+	result.Usable, result.Capabilities, result.Instance = true, capabilities(f), f.id
 	result.Details = []sdk.Detail{
 		{Name: "host", Value: e.host.String() + ", from " + e.host.source},
 		{Name: "engine", Value: f.name + ", " + f.version},

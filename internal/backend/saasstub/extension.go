@@ -30,6 +30,7 @@ type Extension struct {
 
 	mu      sync.Mutex
 	api     API
+	account string // which one of the vendor's it is
 	backend string
 	fleet   string
 }
@@ -43,6 +44,7 @@ var (
 	_ sdk.Pauser              = (*Extension)(nil)
 	_ sdk.Preparer            = (*Extension)(nil)
 	_ sdk.PortableSnapshotter = (*Extension)(nil)
+	_ sdk.Inspector           = (*Extension)(nil)
 )
 
 // Options are the options of [New].
@@ -57,7 +59,7 @@ type Options struct {
 
 // New returns an extension. Nothing is called until it is used.
 func New(options Options) *Extension {
-	e := &Extension{described: description(), wait: clock.System{}}
+	e := &Extension{described: description(), wait: clock.System{}, account: "memory"}
 	if options.Server != nil {
 		e.api = &options.Server.faults
 	}
@@ -117,7 +119,7 @@ func description() sdk.DescribeResult {
 			sdk.FeaturePorts:                 noNetwork,
 			sdk.FeatureLogs:                  enforced("what the main process has written by the vendor's clock"),
 			sdk.FeatureNetworkLog:            noNetwork,
-			sdk.FeatureCredentialIsolation:   unsupported("a box has no credentials to keep apart"),
+			sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by `sandboxer profile verify`, for each revision of a profile", DependsOnMachine: true},
 			sdk.FeatureHostRoot:              enforced("a box begins empty"),
 			sdk.FeatureImageFile:             noSource,
 			sdk.FeatureImagePull:             noSource,
@@ -159,6 +161,7 @@ func (e *Extension) Configure(_ context.Context, opts sdk.ConfigureOptions) (sdk
 	defer e.mu.Unlock()
 	e.backend, e.fleet = opts.Backend, opts.Fleet
 	if file != "" {
+		e.account = file
 		e.api = &NewServer(ServerOptions{File: file}).faults
 	}
 	if e.api == nil {
@@ -169,7 +172,9 @@ func (e *Extension) Configure(_ context.Context, opts sdk.ConfigureOptions) (sdk
 
 // Probe asks the vendor for one box.
 func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeResult, error) {
-	result := sdk.ProbeResult{Usable: true, Capabilities: maps.Clone(e.described.Capabilities)}
+	e.mu.Lock()
+	result := sdk.ProbeResult{Usable: true, Capabilities: maps.Clone(e.described.Capabilities), Instance: e.account}
+	e.mu.Unlock()
 	err := e.try(ctx, func(api API) error {
 		page, err := api.ListBoxes(ctx, ListRequest{Limit: 1})
 		if err == nil && len(page.Items) > 0 {

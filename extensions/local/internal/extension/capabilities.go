@@ -55,7 +55,7 @@ func staticCapabilities() sdk.Capabilities {
 		sdk.FeaturePorts:                 {Class: sdk.ClassBestEffort, Reason: "TCP, carried to a port of this machine; with network.egress = open also the port itself is one of this machine"},
 		sdk.FeatureLogs:                  enforced("the newest 8 to 16 MiB of the command's output"),
 		sdk.FeatureNetworkLog:            enforced("with network.allow: what was refused or failed, repeats counted, 100 lines in 10 s, the newest 1 to 2 MiB"),
-		sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by a probe of each profile"},
+		sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by `sandboxer profile verify`, for each revision of a profile", DependsOnMachine: true},
 		sdk.FeatureHostRoot:              machine("this machine's programs and libraries, by allow-list"),
 		sdk.FeatureImageFile:             enforced("an OCI layout, a docker save archive or a root filesystem tar, by path"),
 		sdk.FeatureImagePull:             enforced("from any OCI registry, with the credentials of the Docker configuration; every blob is checked by its digest"),

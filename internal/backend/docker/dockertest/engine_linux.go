@@ -64,7 +64,11 @@ func start() (*Engine, error) {
 		return nil, err
 	}
 	config := filepath.Join(work, "daemon.json")
-	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+	runtimes, err := makeRuntimes(work)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(config, runtimes, 0o600); err != nil {
 		return nil, err
 	}
 	// The network namespace is the run's own: the port is free.

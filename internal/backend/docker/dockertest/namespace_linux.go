@@ -30,6 +30,10 @@ const workDir = "SANDBOXER_DOCKERTEST_DIR"
 // when the tests end, however they do. Tests that leave something of
 // sandboxer's on the engine fail.
 func Main(m *testing.M) int {
+	if kind := os.Getenv(leakKind); kind != "" {
+		fmt.Fprintln(os.Stderr, "dockertest:", leak(kind, os.Getenv(workDir)))
+		return 1 // it returns only when it fails
+	}
 	if dir := os.Getenv(workDir); dir != "" {
 		if err := enter(); err != nil {
 			fmt.Fprintln(os.Stderr, "dockertest:", err)

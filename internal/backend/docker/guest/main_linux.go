@@ -36,6 +36,8 @@ func main() {
 		err = withOne(args, unpack)
 	case guestwire.VerbTarOut:
 		err = withOne(args, func(name string) error { return copytar.Pack(os.Stdout, name) })
+	case guestwire.VerbLook:
+		err = look(args)
 	case guestwire.VerbForward:
 		err = forward(args)
 	default:

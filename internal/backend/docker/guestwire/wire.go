@@ -33,6 +33,9 @@ const (
 	VerbTarIn = "tar-in"
 	// VerbTarOut writes a file or a directory to standard output as a tar.
 	VerbTarOut = "tar-out"
+	// VerbLook looks for credentials and reports what it found: VerbLook
+	// EXPECTATION....
+	VerbLook = "look"
 	// VerbForward accepts connections and carries them on: VerbForward
 	// PORT=HOST:PORT....
 	VerbForward = "forward"

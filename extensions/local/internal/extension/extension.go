@@ -60,6 +60,7 @@ func New(opts Options) *Extension {
 var (
 	_ sdk.Extension = (*Extension)(nil)
 	_ sdk.Execer    = (*Extension)(nil)
+	_ sdk.Inspector = (*Extension)(nil)
 
 	_ sdk.PortableSnapshotter = (*Extension)(nil)
 )

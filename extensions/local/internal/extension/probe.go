@@ -57,9 +57,11 @@ func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeRes
 	if kept, err := readVerdict(path); err == nil && kept.Boot == want.Boot && kept.Boot != "" && kept.Program == want.Program && kept.UID == want.UID && kept.Result.Usable {
 		// Groups may have been delegated, or taken away, since.
 		maps.Copy(kept.Result.Capabilities, limitGuarantees(cgroup.Find().Proven()))
+		kept.Result.Instance = e.store.instance()
 		return kept.Result, nil
 	}
 	want.Result = e.tryBoot(ctx)
+	want.Result.Instance = e.store.instance()
 	if err := ctx.Err(); err != nil {
 		return sdk.ProbeResult{}, err
 	}

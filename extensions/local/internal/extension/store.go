@@ -126,9 +126,10 @@ func machine() string {
 }
 
 // ref is the backend's own handle: machine, state directory and id.
-func (s store) ref(id string) string {
-	return "local:" + machine() + ":" + filepath.Dir(s.root) + ":" + id
-}
+func (s store) ref(id string) string { return s.instance() + ":" + id }
+
+// instance names this machine and state directory.
+func (s store) instance() string { return "local:" + machine() + ":" + filepath.Dir(s.root) }
 
 // here checks that a ref is about this machine and state directory. From
 // elsewhere a sandbox can't be seen, and that says nothing about whether it

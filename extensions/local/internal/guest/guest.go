@@ -71,6 +71,8 @@ func run(args []string) error {
 		return attributesIn(os.Stdin)
 	case "user":
 		return printUser(os.Stdout, arg)
+	case Look:
+		return look(os.Stdout, args[2:])
 	case "kill":
 		mark := ""
 		if len(args) > 3 {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,10 +74,7 @@ func (c call) remove() {
 func (s *supervisor) execHelper(ctx context.Context, args []string, files [3]*os.File) (answer, error) {
 	leave := s.makeRoom(ctx, helperPids)
 	defer leave()
-	process := ociProcess{
-		Args: append([]string{guest.Argv0}, args...), Cwd: "/", Env: []string{"PATH=" + defaultPath},
-		Capabilities: allCapabilities(),
-	}
+	process := s.helperProcess(args)
 	if err := s.unsavable.Acquire(ctx, 1); err != nil {
 		return answer{}, err
 	}
@@ -113,6 +111,24 @@ func (s *supervisor) execHelper(ctx context.Context, args []string, files [3]*os
 	}
 	release() // ending it takes a helper, which a waiting snapshot would hold up
 	return answer{}, s.killHelper(call, cmd, ended)
+}
+
+// helperProcess describes a helper: the sandbox's root with rights beyond a
+// command's, except for the one that looks, which is no more than a command.
+func (s *supervisor) helperProcess(args []string) ociProcess {
+	process := ociProcess{
+		Args: append([]string{guest.Argv0}, args...), Cwd: "/", Env: []string{"PATH=" + defaultPath}, Capabilities: allCapabilities(),
+	}
+	if len(args) == 0 || args[0] != guest.Look {
+		return process
+	}
+	main := s.config.Process
+	process.User, process.Env = ociUser{UID: main.UID, GID: main.GID, Groups: main.Groups}, slices.Clone(main.Env)
+	process.Capabilities = rootCapabilities()
+	if main.UID != 0 {
+		process.Capabilities = &ociCapabilities{Bounding: containerCapabilities}
+	}
+	return process
 }
 
 // outcome tells a helper that failed from one that could not be started.

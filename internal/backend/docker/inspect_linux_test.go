@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/docker/dockertest"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/clock"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/ledger"
@@ -155,4 +157,50 @@ func TestDockerOrdinaryProfilesAreIsolated(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A service at a cloud's address is found by whoever has a way out to it, and
+// by nobody else.
+func TestDockerTheWayToAMetadataServiceIsFound(t *testing.T) {
+	b := open(t)
+	m := b.manager(t)
+	serveMetadata(t)
+	for egress, want := range map[string][]string{sdk.EgressOpen: {string(sdk.CheckMetadata)}, sdk.EgressNone: nil, sdk.EgressDeny: nil} {
+		p := isolated(func(p *sdk.Profile) { p.Network = &sdk.Network{Egress: egress} })
+		got, err := m.Verify(t.Context(), lifecycle.VerifyOptions{Profile: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if failed := got.Of(sdk.VerdictFailed); !slices.Equal(failed, want) {
+			t.Errorf("with egress %s failed: %q", egress, failed)
+		}
+	}
+}
+
+// serveMetadata gives the loopback of the engine's machine the address of a
+// cloud's service, and listens there until the test ends.
+func serveMetadata(t *testing.T) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := unix.NewIfreq("lo:cloud")
+	if err == nil {
+		err = errors.Join(request.SetInet4Addr([]byte{169, 254, 169, 254}), unix.IoctlIfreq(fd, unix.SIOCSIFADDR, request))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		request.SetUint16(0) // down, which takes the address away
+		if err := errors.Join(unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request), unix.Close(fd)); err != nil {
+			t.Error(err)
+		}
+	})
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "169.254.169.254:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
 }

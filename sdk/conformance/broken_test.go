@@ -113,6 +113,7 @@ type portableless struct {
 	sdk.Logger
 	sdk.Pauser
 	sdk.Snapshotter
+	sdk.Inspector
 }
 
 // rewritten exports a snapshot as an archive that differs from an honest one.
@@ -152,6 +153,17 @@ func (b *broken) rewritten(ctx context.Context, opts sdk.ExportSnapshotOptions, 
 // execless is an extension that can't run commands.
 type execless struct {
 	sdk.Extension
+	sdk.Copier
+	sdk.Logger
+	sdk.Pauser
+	sdk.PortableSnapshotter
+	sdk.Inspector
+}
+
+// inspectless hides Inspect, and the document goes on to claim it.
+type inspectless struct {
+	sdk.Extension
+	sdk.Execer
 	sdk.Copier
 	sdk.Logger
 	sdk.Pauser

@@ -126,11 +126,15 @@ var variants = []variant{
 	},
 	{
 		name: "claims exec and does not implement it", fails: []string{"abilities/exec"}, errors: true,
-		wrap: func(b broken) sdk.Extension { return execless{b, b, b, b, b} },
+		wrap: func(b broken) sdk.Extension { return execless{b, b, b, b, b, b} },
+	},
+	{
+		name: "claims to be inspected and does not implement it", fails: []string{"abilities/inspect"},
+		wrap: func(b broken) sdk.Extension { return inspectless{b, b, b, b, b, b} },
 	},
 	{
 		name: "claims portable snapshots and does not implement them", fails: []string{"abilities/portable"}, errors: true,
-		wrap: func(b broken) sdk.Extension { return portableless{b, b, b, b, b, b} },
+		wrap: func(b broken) sdk.Extension { return portableless{b, b, b, b, b, b, b} },
 	},
 	{
 		name: "exports the variables of the create", fails: []string{"portable/secrets"},

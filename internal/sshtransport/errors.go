@@ -30,7 +30,7 @@ var ErrLost = errors.New("the connection was lost")
 // lostError is a cause that is also ErrLost, whose words the message has.
 type lostError struct{ error }
 
-func (lostError) Is(target error) bool { return target == ErrLost } //nolint:errorlint // Is compares
+func (lostError) Is(target error) bool { return target == ErrLost }
 
 func (e lostError) Unwrap() error { return e.error }
 

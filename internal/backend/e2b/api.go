@@ -86,10 +86,10 @@ func sandboxPath(ref, verb string) string {
 func (c *client) createSandbox(ctx context.Context, body newSandbox, nonce string) (string, error) {
 	var answer made
 	ask := call{method: http.MethodPost, path: "/v2/sandboxes", body: body, header: http.Header{"Idempotency-Key": {nonce}}, into: &answer}
-	_, _, err := c.do(ctx, ask)
+	_, err := c.do(ctx, ask)
 	if absent(err) && !c.hasV2(ctx) {
 		ask.path = "/sandboxes"
-		_, _, err = c.do(ctx, ask)
+		_, err = c.do(ctx, ask)
 	}
 	if err == nil && !isRef(answer.SandboxID) {
 		err = &statusError{cause: fmt.Errorf("the answer names no sandbox")}
@@ -101,7 +101,7 @@ func (c *client) createSandbox(ctx context.Context, body newSandbox, nonce strin
 // there and a route that is not there are the same answer, and a body that
 // nothing can be made from tells them apart.
 func (c *client) hasV2(ctx context.Context) bool {
-	_, _, err := c.do(ctx, call{method: http.MethodPost, path: "/v2/sandboxes", body: struct{}{}})
+	_, err := c.do(ctx, call{method: http.MethodPost, path: "/v2/sandboxes", body: struct{}{}})
 	return !absent(err)
 }
 
@@ -110,7 +110,7 @@ func (c *client) getSandbox(ctx context.Context, ref string) (vendorSandbox, err
 	if !isRef(ref) {
 		return answer, sdk.Errorf(sdk.ErrNotFound, "%.80q is no sandbox of E2B's", ref)
 	}
-	_, _, err := c.do(ctx, call{method: http.MethodGet, path: sandboxPath(ref, ""), reads: true, into: &answer})
+	_, err := c.do(ctx, call{method: http.MethodGet, path: sandboxPath(ref, ""), reads: true, into: &answer})
 	if err != nil {
 		return answer, err
 	}
@@ -159,7 +159,7 @@ func (c *client) listSandboxes(ctx context.Context, q listQuery) (page []vendorS
 	if q.token != "" {
 		query.Set("nextToken", q.token)
 	}
-	header, _, err := c.do(ctx, call{method: http.MethodGet, path: "/v2/sandboxes", query: query, reads: true, into: &page})
+	header, err := c.do(ctx, call{method: http.MethodGet, path: "/v2/sandboxes", query: query, reads: true, into: &page})
 	if absent(err) {
 		// Not finding the listing is not finding nothing in it.
 		return nil, "", sdk.Errorf(sdk.ErrUnreachable, "E2B has no listing at %s: %s", c.settings.APIURL, err)
@@ -176,17 +176,17 @@ func (c *client) listSandboxes(ctx context.Context, q listQuery) (page []vendorS
 }
 
 func (c *client) deleteSandbox(ctx context.Context, ref string) error {
-	_, _, err := c.do(ctx, call{method: http.MethodDelete, path: sandboxPath(ref, "")})
+	_, err := c.do(ctx, call{method: http.MethodDelete, path: sandboxPath(ref, "")})
 	return err
 }
 
 func (c *client) setTimeout(ctx context.Context, ref string, seconds int64) error {
-	_, _, err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(ref, "timeout"), body: map[string]int64{"timeout": seconds}})
+	_, err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(ref, "timeout"), body: map[string]int64{"timeout": seconds}})
 	return err
 }
 
 func (c *client) pauseSandbox(ctx context.Context, ref string) error {
-	_, _, err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(ref, "pause"), body: map[string]bool{"memory": true}})
+	_, err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(ref, "pause"), body: map[string]bool{"memory": true}})
 	return err
 }
 
@@ -197,7 +197,7 @@ func (c *client) connect(ctx context.Context, ref string, seconds int64, v1 bool
 	if !v1 {
 		path = "/v2" + path
 	}
-	_, _, err := c.do(ctx, call{method: http.MethodPost, path: path, body: map[string]int64{"timeout": seconds}})
+	_, err := c.do(ctx, call{method: http.MethodPost, path: path, body: map[string]int64{"timeout": seconds}})
 	return err
 }
 
@@ -210,7 +210,7 @@ type vendorSnapshot struct {
 
 func (c *client) createSnapshot(ctx context.Context, ref, name string) (vendorSnapshot, error) {
 	var answer vendorSnapshot
-	_, _, err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(ref, "snapshots"), body: map[string]string{"name": name}, into: &answer})
+	_, err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(ref, "snapshots"), body: map[string]string{"name": name}, into: &answer})
 	return answer, err
 }
 
@@ -219,7 +219,7 @@ func (c *client) listSnapshots(ctx context.Context, token string) (page []vendor
 	if token != "" {
 		query.Set("nextToken", token)
 	}
-	header, _, err := c.do(ctx, call{method: http.MethodGet, path: "/snapshots", query: query, reads: true, into: &page})
+	header, err := c.do(ctx, call{method: http.MethodGet, path: "/snapshots", query: query, reads: true, into: &page})
 	if absent(err) {
 		return nil, "", sdk.Errorf(sdk.ErrUnreachable, "E2B has no listing of snapshots at %s: %s", c.settings.APIURL, err)
 	}
@@ -228,7 +228,7 @@ func (c *client) listSnapshots(ctx context.Context, token string) (page []vendor
 
 // deleteTemplate removes a template with all its tags, snapshots included.
 func (c *client) deleteTemplate(ctx context.Context, ref string) error {
-	_, _, err := c.do(ctx, call{method: http.MethodDelete, path: "/templates/" + escaped(ref)})
+	_, err := c.do(ctx, call{method: http.MethodDelete, path: "/templates/" + escaped(ref)})
 	return err
 }
 
@@ -240,19 +240,19 @@ func escaped(ref string) string { return strings.ReplaceAll(url.PathEscape(ref),
 func (c *client) templateID(ctx context.Context, ref string) (string, error) {
 	name, _, _ := strings.Cut(ref, ":")
 	var answer struct{ TemplateID string }
-	_, _, err := c.do(ctx, call{method: http.MethodGet, path: "/templates/aliases/" + url.PathEscape(name), reads: true, into: &answer})
+	_, err := c.do(ctx, call{method: http.MethodGet, path: "/templates/aliases/" + url.PathEscape(name), reads: true, into: &answer})
 	return answer.TemplateID, err
 }
 
 func (c *client) addTag(ctx context.Context, ref, tag string) error {
-	_, _, err := c.do(ctx, call{method: http.MethodPost, path: "/templates/tags", body: map[string]any{"target": ref, "tags": []string{tag}}})
+	_, err := c.do(ctx, call{method: http.MethodPost, path: "/templates/tags", body: map[string]any{"target": ref, "tags": []string{tag}}})
 	return err
 }
 
 func (c *client) tags(ctx context.Context, ref string) ([]string, error) {
 	name, _, _ := strings.Cut(ref, ":")
 	var answer []struct{ Tag string }
-	_, _, err := c.do(ctx, call{method: http.MethodGet, path: "/templates/" + escaped(name) + "/tags", reads: true, into: &answer})
+	_, err := c.do(ctx, call{method: http.MethodGet, path: "/templates/" + escaped(name) + "/tags", reads: true, into: &answer})
 	var all []string
 	for _, entry := range answer {
 		all = append(all, entry.Tag)

@@ -110,7 +110,6 @@ func (c *client) learn(header http.Header, sent time.Time) {
 type statusError struct {
 	status     int  // 0: there was no answer, so the request may have been carried out
 	unsent     bool // the connection was never made, so it was not
-	code       string
 	errorCode  string
 	message    string
 	said       bool // the body is one of the service's own, with its code
@@ -179,12 +178,12 @@ type call struct {
 }
 
 // do makes a request, and again where that is safe.
-func (c *client) do(ctx context.Context, ask call) (http.Header, int, error) {
+func (c *client) do(ctx context.Context, ask call) (http.Header, error) {
 	for attempt := 1; ; attempt++ {
-		header, status, err := c.once(ctx, ask)
+		header, err := c.once(ctx, ask)
 		var failed *statusError
 		if err == nil || !errors.As(err, &failed) {
-			return header, status, err
+			return header, err
 		}
 		wait := time.Duration(0)
 		switch {
@@ -194,19 +193,19 @@ func (c *client) do(ctx context.Context, ask call) (http.Header, int, error) {
 		case ask.reads && (failed.status == 0 || failed.status >= http.StatusInternalServerError) && attempt < readTries:
 			wait = readPause << attempt
 		default:
-			return header, status, c.explain(failed)
+			return header, c.explain(failed)
 		}
 		if err := c.clock.Sleep(ctx, wait); err != nil {
-			return nil, 0, errors.Join(c.explain(failed), err)
+			return nil, errors.Join(c.explain(failed), err)
 		}
 	}
 }
 
 // once makes a request.
-func (c *client) once(ctx context.Context, ask call) (http.Header, int, error) {
+func (c *client) once(ctx context.Context, ask call) (http.Header, error) {
 	key, err := c.key(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	within, cancel := context.WithTimeout(ctx, requestDeadline)
 	defer cancel()
@@ -220,7 +219,7 @@ func (c *client) once(ctx context.Context, ask call) (http.Header, int, error) {
 	}
 	req, err := http.NewRequestWithContext(within, ask.method, address, body)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	for name, values := range ask.header {
 		req.Header[name] = values
@@ -234,27 +233,27 @@ func (c *client) once(ctx context.Context, ask call) (http.Header, int, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, 0, fmt.Errorf("%s %s: %w", ask.method, ask.path, errors.Join(&statusError{cause: errors.New("the request was given up")}, ctx.Err()))
+			return nil, fmt.Errorf("%s %s: %w", ask.method, ask.path, errors.Join(&statusError{cause: errors.New("the request was given up")}, ctx.Err()))
 		}
-		return nil, 0, &statusError{unsent: unsent(err), cause: c.masked(err)}
+		return nil, &statusError{unsent: unsent(err), cause: c.masked(err)}
 	}
 	defer resp.Body.Close()
 	c.learn(resp.Header, sent)
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case resp.StatusCode >= 300:
-		return resp.Header, resp.StatusCode, c.refusal(resp, answer)
+		return resp.Header, c.refusal(resp, answer)
 	case err != nil:
-		return resp.Header, resp.StatusCode, &statusError{cause: fmt.Errorf("the answer broke off: %w", c.masked(err))}
+		return resp.Header, &statusError{cause: fmt.Errorf("the answer broke off: %w", c.masked(err))}
 	case len(answer) > maxAnswer:
-		return resp.Header, resp.StatusCode, &statusError{cause: fmt.Errorf("the answer is longer than %d bytes", maxAnswer)}
+		return resp.Header, &statusError{cause: fmt.Errorf("the answer is longer than %d bytes", maxAnswer)}
 	case ask.into == nil:
-		return resp.Header, resp.StatusCode, nil
+		return resp.Header, nil
 	}
 	if err := json.Unmarshal(answer, ask.into); err != nil {
-		return resp.Header, resp.StatusCode, &statusError{cause: fmt.Errorf("the answer can't be read: %w", err)}
+		return resp.Header, &statusError{cause: fmt.Errorf("the answer can't be read: %w", err)}
 	}
-	return resp.Header, resp.StatusCode, nil
+	return resp.Header, nil
 }
 
 // unsent reports whether a request failed before a connection was there.

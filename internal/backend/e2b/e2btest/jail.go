@@ -185,8 +185,8 @@ func (j *jail) inside(name, home string) (string, error) {
 }
 
 // freeze stops every process where it is; thaw lets them go on.
-func (j *jail) freeze() error { j.signal(stopSignal); return nil }
-func (j *jail) thaw()         { j.signal(contSignal) }
+func (j *jail) freeze() { j.signal(stopSignal) }
+func (j *jail) thaw()   { j.signal(contSignal) }
 
 // killAll ends every process.
 func (j *jail) killAll() { j.signal(killSignal) }

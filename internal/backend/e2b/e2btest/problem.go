@@ -117,8 +117,9 @@ func number(o object, name string, into *int64, least, most int64) *problem {
 	return nil
 }
 
-func seconds(o object, name string, into *int64) *problem {
-	return number(o, name, into, 0, math.MaxInt32)
+// readTimeout reads the time to live, in seconds.
+func readTimeout(o object, into *int64) *problem {
+	return number(o, "timeout", into, 0, math.MaxInt32)
 }
 
 // texts reads a map of strings; a value of another type is refused.

@@ -98,7 +98,7 @@ func (c *creation) read(o object, v1 bool) *problem {
 	}
 	var resume object
 	p := first(
-		read(o, "templateID", &c.template), seconds(o, "timeout", &c.timeout),
+		read(o, "templateID", &c.template), readTimeout(o, &c.timeout),
 		texts(o, "metadata", &c.meta), texts(o, "envVars", &c.env),
 		read(o, "autoPause", &c.autoPause), read(o, "autoPauseMemory", &c.autoPauseMemory),
 		read(o, "autoResume", &resume), read(o, "volumeMounts", &c.volumes),
@@ -324,7 +324,7 @@ func (s *Server) setTimeout(r *request) (answer, *problem) {
 		return answer{}, p
 	}
 	var timeout int64
-	if p := seconds(o, "timeout", &timeout); p != nil {
+	if p := readTimeout(o, &timeout); p != nil {
 		return answer{}, p
 	}
 	if !o.has("timeout") {
@@ -431,7 +431,7 @@ func (s *Server) connectV1(r *request) (answer, *problem) {
 		return answer{}, refused("property \"timeout\" is missing")
 	}
 	var timeout int64
-	if p := seconds(o, "timeout", &timeout); p != nil {
+	if p := readTimeout(o, &timeout); p != nil {
 		return answer{}, p
 	}
 	return s.connect(r, o, timeout)
@@ -484,7 +484,7 @@ func (s *Server) resumeV1(r *request) (answer, *problem) {
 		return answer{}, p
 	}
 	timeout, memory, autoPause := int64(15), true, false
-	if p := first(seconds(o, "timeout", &timeout), read(o, "memory", &memory), read(o, "autoPause", &autoPause)); p != nil {
+	if p := first(readTimeout(o, &timeout), read(o, "memory", &memory), read(o, "autoPause", &autoPause)); p != nil {
 		return answer{}, p
 	}
 	if timeout == 0 {

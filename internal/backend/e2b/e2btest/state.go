@@ -130,8 +130,12 @@ func (m *machine) settle(to state) {
 func (s *Server) evict() {
 	s.mu.Lock()
 	var due []func()
+	var ending []<-chan struct{} // by another call
 	now := s.now()
 	for _, m := range s.machines {
+		if m.state == pausing || m.state == killing {
+			ending = append(ending, m.settled)
+		}
 		if m.state != running || now.Before(m.ends) {
 			continue
 		}
@@ -144,12 +148,21 @@ func (s *Server) evict() {
 		due = append(due, func() { s.finishKill(m) })
 	}
 	s.mu.Unlock()
-	for _, finish := range due {
-		if s.options.PauseTakes+s.options.KillTakes > 0 {
+	if s.options.PauseTakes+s.options.KillTakes > 0 {
+		for _, finish := range due {
 			s.running.Go(finish)
-			continue
 		}
+		return
+	}
+	// Where an end takes no time nobody sees it half done.
+	for _, finish := range due {
 		finish()
+	}
+	for _, settled := range ending {
+		select {
+		case <-settled:
+		case <-s.life.Done():
+		}
 	}
 }
 
@@ -196,9 +209,7 @@ func (s *Server) capture(m *machine) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.jail.freeze(); err != nil {
-		return nil, err
-	}
+	m.jail.freeze()
 	if err := m.jail.copyTo(dir); err != nil {
 		return nil, err
 	}

@@ -221,6 +221,12 @@ func (c *client) once(ctx context.Context, ask call) (http.Header, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !ask.reads {
+		// A request that can be rewound and carries an idempotency key is made
+		// again by net/http itself when its connection ends, and not every
+		// server keeps to the key.
+		req.GetBody = nil
+	}
 	for name, values := range ask.header {
 		req.Header[name] = values
 	}

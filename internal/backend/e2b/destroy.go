@@ -38,6 +38,9 @@ func (e *Extension) remove(ctx context.Context, ref string) (existed, gone bool,
 	if look == nil {
 		existed = true
 	}
+	if absent(err) {
+		err = nil // it denies what it shows
+	}
 	// Whatever the delete said, the look decides; an error of either is told.
 	return existed, false, errors.Join(err, look)
 }
@@ -49,7 +52,8 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 	removed := map[string]bool{}
 	var last error
 	for attempt := range goneTries {
-		if attempt > 0 {
+		// What was removed without a doubt is looked for at once.
+		if last != nil || len(result.Leftovers) > 0 {
 			if err := e.opts.Clock.Sleep(ctx, gonePause<<attempt); err != nil {
 				return result, errors.Join(last, err)
 			}

@@ -291,7 +291,7 @@ func (e *Extension) DeleteSnapshot(ctx context.Context, opts sdk.DeleteSnapshotO
 	result := sdk.DeleteSnapshotResult{}
 	var last error
 	for attempt := range goneTries {
-		if attempt > 0 {
+		if last != nil {
 			if err := e.opts.Clock.Sleep(ctx, gonePause<<attempt); err != nil {
 				return result, errors.Join(last, err)
 			}

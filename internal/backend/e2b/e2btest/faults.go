@@ -236,6 +236,14 @@ func (f *faults) after(fault Fault, call Call, r *request, said answer) (answer,
 		said.body = map[string]string{"sandboxID": id}
 	case fault.Lie == KillSource && call == CallSnapshot:
 		_ = s.Kill(id) // it may have ended by itself
+		if made, ok := said.body.(snapshotInfo); ok {
+			s.mu.Lock()
+			if t, _, p := s.find(made.SnapshotID); p == nil {
+				delete(s.templates, t.id)
+				delete(s.aliases, t.alias)
+			}
+			s.mu.Unlock()
+		}
 		return said, fail(http.StatusInternalServerError, "the snapshot failed and the sandbox is lost")
 	}
 	return said, nil

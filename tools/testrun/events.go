@@ -61,6 +61,9 @@ func (p *packageRun) write(test, text string) {
 	b.WriteString(text)
 }
 
+// counted begins what a test has counted, in a line of its log.
+const counted = "counted: "
+
 // readEvents reads the output of `go test -json` to its end, prints a line a
 // package and the output of what failed or was skipped, and returns the count.
 func readEvents(in io.Reader, out io.Writer) (tally, error) {
@@ -96,6 +99,10 @@ func readEvents(in io.Reader, out io.Writer) (tally, error) {
 			p.outcome[e.Test] = ""
 		case "output":
 			p.write(e.Test, e.Output)
+			// What a test has counted is told, whatever became of it.
+			if _, count, ok := strings.Cut(e.Output, counted); ok {
+				fmt.Fprint(out, indent(count))
+			}
 		case "pass", "fail", "skip":
 			if e.Test != "" {
 				p.outcome[e.Test] = e.Action

@@ -64,6 +64,12 @@ func parts() []part {
 			run:     goTest(".", []string{"CGO_ENABLED=1"}, "-race", "-run", "^TestDocker", "./internal/backend/docker/...", "./tools/dockeracc"),
 		},
 		{
+			name:    "clouds",
+			what:    "the servers that play clouds, and the vendors' own clients against them",
+			prepare: nil,
+			run:     goTest(".", nil, "-run", "^TestClouds", "-v", "./tools/sdkcheck/..."),
+		},
+		{
 			name:    "acc",
 			what:    "the acceptance suite on the installed Terraform",
 			prepare: []func(context.Context, *runner) error{binaries, installed},
@@ -108,8 +114,9 @@ func parts() []part {
 	}
 }
 
-// withoutOthers leaves out what the parts for Terraform and for Docker run.
-const withoutOthers = "^Test(Acc|Docker)"
+// withoutOthers leaves out what the parts for Terraform, for Docker and for the
+// vendors' clients run.
+const withoutOthers = "^Test(Acc|Docker|Clouds)"
 
 // binaries builds bin/, once a run: the tests start what a user would.
 func binaries(ctx context.Context, r *runner) error {

@@ -120,7 +120,7 @@ func TestLostCreateAnswersLeaveOneSandboxEach(t *testing.T) {
 	if err != nil || list.Incomplete != "" || len(list.Sandboxes) != n || len(made) != n {
 		t.Errorf("%d listed of %d made for %d intents, %q, %v", len(list.Sandboxes), len(made), n, list.Incomplete, err)
 	}
-	t.Logf("%d lost answers: %d sandboxes, %d unknown", n, len(made), unknown)
+	t.Logf("counted: %d lost answers: %d sandboxes, %d unknown", n, len(made), unknown)
 }
 
 // Destroy never says gone of a sandbox that is there, whatever is told, how

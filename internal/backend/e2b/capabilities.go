@@ -56,11 +56,11 @@ func capabilities() sdk.Capabilities {
 		sdk.FeaturePorts:                 unsupported("the vendor publishes ports as HTTPS under names of its own, not as addresses"),
 		sdk.FeatureLogs:                  bestEffort("a file in the sandbox, /var/log/sandboxer-main.log: it ends with it"),
 		sdk.FeatureNetworkLog:            unsupported("the vendor tells nothing of what it denies"),
-		sdk.FeatureCredentialIsolation:   {Class: sdk.ClassUnverifiable, Reason: "earned by a probe of each profile"},
+		sdk.FeatureCredentialIsolation:   unsupported("nothing here looks at how a sandbox is shut off yet, and the vendor shows nothing of it"),
 		sdk.FeatureHostRoot:              enforced("the vendor's template base"),
 		sdk.FeatureImageFile:             unsupported("the vendor builds templates from references only"),
-		sdk.FeatureImagePull:             enforced("an image e2b:TEMPLATE is a template of the account or a public one; others are refused"),
-		sdk.FeatureImageBuild:            unsupported("build a template with the vendor's tools, and name it"),
+		sdk.FeatureImagePull:             bestEffort("e2b:TEMPLATE is a template; any other reference is one that the vendor can pull without credentials, and builds a template from, once"),
+		sdk.FeatureImageBuild:            bestEffort("FROM, RUN, ENV, ARG, WORKDIR and USER of a Dockerfile, by the vendor's builder; what needs files of the context is refused"),
 		sdk.FeatureCompose:               unsupported("a sandbox is one machine"),
 		sdk.FeatureMachine:               unsupported("the vendor boots its own templates only"),
 		sdk.FeatureTemplate:              enforced("by id or name, with a tag where wanted"),
@@ -85,7 +85,6 @@ func refuse(opts sdk.CreateOptions, restores bool) error {
 	}
 	needs := []need{
 		{isPath(p.Image), "image", sdk.FeatureImageFile},
-		{p.Build != nil, "build", sdk.FeatureImageBuild},
 		{p.Compose != nil, "compose", sdk.FeatureCompose},
 		{p.Machine != nil, "machine", sdk.FeatureMachine},
 	}

@@ -28,8 +28,9 @@ const baseTemplate = "base"
 
 // source is the template that a profile names.
 type source struct {
-	ref  string
-	path string // the attribute that names it
+	ref   string
+	path  string     // the attribute that names it
+	build *buildSpec // what it is built from first, see ensure
 }
 
 // blame puts an error about a template on its attribute.
@@ -51,12 +52,16 @@ func sourceOf(p sdk.Profile) (source, error) {
 	switch {
 	case p.Template != "":
 		s = source{ref: p.Template, path: "template"}
+	case p.Build != nil:
+		spec, err := readBuild(*p.Build)
+		return source{path: "build", build: &spec}, err
+	case strings.HasPrefix(p.Image, imagePrefix):
+		s.ref = strings.TrimPrefix(p.Image, imagePrefix)
 	case p.Image != "":
-		ref, ok := strings.CutPrefix(p.Image, imagePrefix)
-		if !ok {
-			return s, sdk.Unsupported("image", "E2B makes a sandbox from a template, and %.80q is another kind of image: write \"e2b:TEMPLATE\"", p.Image)
+		if !isReference(p.Image) {
+			return s, sdk.Invalid("image", "%.80q is neither a reference nor e2b:TEMPLATE", p.Image)
 		}
-		s.ref = ref
+		return source{path: "image", build: &buildSpec{FromImage: p.Image, Steps: []buildStep{}}}, nil
 	}
 	if s.ref == "" || len(s.ref) > 256 || strings.Trim(s.ref, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:") != "" {
 		return s, sdk.Invalid(s.path, "%.80q is no template: ID, NAME or TEAM/NAME, with :TAG where wanted", s.ref)
@@ -71,6 +76,9 @@ func (e *Extension) Create(ctx context.Context, opts sdk.CreateOptions) (sdk.Cre
 	}
 	from, err := sourceOf(opts.Profile)
 	if err != nil {
+		return sdk.CreateResult{}, err
+	}
+	if from, err = e.ensure(ctx, from, opts.Progress); err != nil {
 		return sdk.CreateResult{}, err
 	}
 	return e.create(ctx, opts, from, true)

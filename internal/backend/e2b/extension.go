@@ -107,10 +107,14 @@ func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeRes
 	return result, nil
 }
 
-// Prepare looks whether the template is there.
+// Prepare looks whether the template is there, and has it built where it is
+// made from an image or a Dockerfile.
 func (e *Extension) Prepare(ctx context.Context, opts sdk.PrepareOptions) (sdk.PrepareResult, error) {
 	source, err := sourceOf(opts.Profile)
 	if err != nil {
+		return sdk.PrepareResult{}, err
+	}
+	if source, err = e.ensure(ctx, source, opts.Progress); err != nil {
 		return sdk.PrepareResult{}, err
 	}
 	id, err := e.client.templateID(ctx, source.ref)

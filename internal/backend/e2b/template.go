@@ -22,8 +22,8 @@ import (
 // builtPrefix begins the name of a template that was built here.
 const builtPrefix = "sandboxer-"
 
-func (b buildSpec) name() string {
-	sum := sha256.Sum256(encode(b))
+func (s buildSpec) name() string {
+	sum := sha256.Sum256(encode(s))
 	return builtPrefix + hex.EncodeToString(sum[:16])
 }
 

@@ -179,11 +179,12 @@ func (t *processTable) find(by selector, ended bool) (*process, *rpcError) {
 	return nil, rpcFail("not_found", "no process with pid %d or tag %q", by.PID, by.Tag)
 }
 
-// start starts a process of a sandbox.
-func (e *envd) start(req startRequest, user string) (*process, *rpcError) {
+// start starts a process of a sandbox and attaches the client that asked for
+// it, who misses nothing of what it writes.
+func (e *envd) start(req startRequest, user string) (*process, *stream, *rpcError) {
 	home, ok := homeOf(user)
 	if !ok {
-		return nil, rpcFail("unauthenticated", "no user %q", user)
+		return nil, nil, rpcFail("unauthenticated", "no user %q", user)
 	}
 	cwd := req.Process.Cwd
 	if cwd == "" {
@@ -191,14 +192,14 @@ func (e *envd) start(req startRequest, user string) (*process, *rpcError) {
 	}
 	j := e.machine.jail
 	if err := j.open(); err != nil {
-		return nil, rpcFail("internal", "%s", err)
+		return nil, nil, rpcFail("internal", "%s", err)
 	}
 	resolved, err := j.inside(cwd, home)
 	if err == nil && !filepath.IsAbs(cwd) {
 		cwd = filepath.Join(home, cwd)
 	}
 	if info, statErr := os.Stat(resolved); err != nil || statErr != nil || !info.IsDir() {
-		return nil, rpcFail("invalid_argument", "cwd %q does not exist", cwd)
+		return nil, nil, rpcFail("invalid_argument", "cwd %q does not exist", cwd)
 	}
 	env := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": home, "USER": user, "LOGNAME": user,
@@ -212,26 +213,27 @@ func (e *envd) start(req startRequest, user string) (*process, *rpcError) {
 	}
 	cmd, err := j.command(cwd, req.Process.Cmd, req.Process.Args, environ)
 	if err != nil {
-		return nil, rpcFail("internal", "%s", err)
+		return nil, nil, rpcFail("internal", "%s", err)
 	}
 	p := &process{config: req.Process, tag: req.Tag, streams: map[*stream]bool{}}
 	if req.Stdin == nil || *req.Stdin {
 		if p.input, err = cmd.StdinPipe(); err != nil {
-			return nil, rpcFail("internal", "%s", err)
+			return nil, nil, rpcFail("internal", "%s", err)
 		}
 	}
 	stdout, outErr := cmd.StdoutPipe()
 	stderr, errErr := cmd.StderrPipe()
 	if err := errors.Join(outErr, errErr); err != nil {
-		return nil, rpcFail("internal", "%s", err)
+		return nil, nil, rpcFail("internal", "%s", err)
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, rpcFail("internal", "%s", err)
+		return nil, nil, rpcFail("internal", "%s", err)
 	}
 	p.pid = cmd.Process.Pid
 	j.table.mu.Lock()
 	j.table.all = append(j.table.all, p)
 	j.table.mu.Unlock()
+	first := p.attach()
 	var copies sync.WaitGroup
 	copies.Go(func() { p.copy(stdout, func(b []byte) *dataEvent { return &dataEvent{Stdout: b} }) })
 	copies.Go(func() { p.copy(stderr, func(b []byte) *dataEvent { return &dataEvent{Stderr: b} }) })
@@ -243,7 +245,8 @@ func (e *envd) start(req startRequest, user string) (*process, *rpcError) {
 		go func() { copies.Wait(); cancel() }()
 		for before := int64(-1); before != p.read.Load(); {
 			before = p.read.Load()
-			if j.table.clock.Sleep(ctx, drainFor) != nil {
+			// The processes are real, and so is the time that they take.
+			if (clock.System{}).Sleep(ctx, drainFor) != nil {
 				break
 			}
 		}
@@ -255,7 +258,7 @@ func (e *envd) start(req startRequest, user string) (*process, *rpcError) {
 		}
 		p.finish(endOf(state, err), j.table.clock.Now())
 	}()
-	return p, nil
+	return p, first, nil
 }
 
 // drainFor is how long output has to be silent after the end of a process, when
@@ -346,20 +349,24 @@ func (e *envd) serveProcess(w http.ResponseWriter, r *http.Request, method strin
 	table := &e.machine.jail.table
 	switch method {
 	case "Start":
-		e.stream(w, r, func() (*process, *rpcError) {
+		e.stream(w, r, func() (*process, *stream, *rpcError) {
 			var req startRequest
 			if err := readFrame(r.Body, &req); err != nil {
-				return nil, rpcFail("invalid_argument", "unmarshal message: %s", err)
+				return nil, nil, rpcFail("invalid_argument", "unmarshal message: %s", err)
 			}
 			return e.start(req, user(r))
 		})
 	case "Connect":
-		e.stream(w, r, func() (*process, *rpcError) {
+		e.stream(w, r, func() (*process, *stream, *rpcError) {
 			var req struct{ Process selector }
 			if err := readFrame(r.Body, &req); err != nil {
-				return nil, rpcFail("invalid_argument", "unmarshal message: %s", err)
+				return nil, nil, rpcFail("invalid_argument", "unmarshal message: %s", err)
 			}
-			return table.find(req.Process, true)
+			p, failed := table.find(req.Process, true)
+			if failed != nil {
+				return nil, nil, failed
+			}
+			return p, p.attach(), nil
 		})
 	case "List":
 		unary(w, r, &struct{}{}, func() (any, *rpcError) {
@@ -441,7 +448,7 @@ func (e *envd) serveProcess(w http.ResponseWriter, r *http.Request, method strin
 
 // stream sends the events of a process until its end, the timeout, or the
 // client's going, after which the process goes on.
-func (e *envd) stream(w http.ResponseWriter, r *http.Request, open func() (*process, *rpcError)) {
+func (e *envd) stream(w http.ResponseWriter, r *http.Request, open func() (*process, *stream, *rpcError)) {
 	if !post(w, r, "application/connect+json") {
 		return
 	}
@@ -458,12 +465,11 @@ func (e *envd) stream(w http.ResponseWriter, r *http.Request, open func() (*proc
 		}
 		_ = writeFrame(w, frameEnd, last) // the client may have gone
 	}
-	p, failed := open()
+	p, s, failed := open()
 	if failed != nil {
 		finish(failed)
 		return
 	}
-	s := p.attach()
 	defer p.detach(s)
 	clock := e.server.options.Clock
 	var timedOut, ping <-chan struct{}

@@ -68,6 +68,7 @@ func groups() []group {
 		{"ledger", ledgerList},
 		{"plan", plan},
 		{"docker", dockerBench},
+		{"e2b", e2bBench},
 	}
 }
 
@@ -90,7 +91,7 @@ func (b *bench) bin(name string) string { return filepath.Join(b.root, "bin", na
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	only := flag.String("only", "", "comma separated groups to measure: handshake, local, ledger, plan, docker")
+	only := flag.String("only", "", "comma separated groups to measure: handshake, local, ledger, plan, docker, e2b")
 	runs := flag.Int("runs", 15, "measurements of each side")
 	planned := flag.Int("planned", 300, "sandboxes in the plan")
 	flag.Parse()

@@ -8,13 +8,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"slices"
 	"testing"
-	"time"
 
-	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/e2b"
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/e2b/e2btest"
-	"github.com/sand-boxer/terraform-provider-sandboxer/internal/clock"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
 )
 
@@ -61,51 +57,4 @@ func TestAThousandAreListedInElevenRequests(t *testing.T) {
 	if asked := len(c.Requests()); asked > 11 {
 		t.Errorf("%d requests", asked)
 	}
-}
-
-// How much longer a call takes than its bare round trip, at the hundredth that
-// is the slowest. What is promised is less than 5 ms.
-func BenchmarkOverhead(b *testing.B) {
-	c := newCloud(b, e2btest.Options{})
-	_, target := c.mustCreate(b, 1)
-	quick := c.machine(b, c.state, e2b.Options{})
-	bare := func() error {
-		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, c.url+"/sandboxes/"+target.Ref, http.NoBody)
-		if err != nil {
-			return err
-		}
-		req.Header.Set("X-API-Key", testKey)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-		return err
-	}
-	ours := func() error {
-		_, err := quick.Get(b.Context(), sdk.GetOptions{Target: target})
-		return err
-	}
-	now := clock.System{}.Now
-	var took [2][]time.Duration
-	for b.Loop() {
-		for i, call := range []func() error{bare, ours} {
-			begun := now()
-			if err := call(); err != nil {
-				b.Fatal(err)
-			}
-			took[i] = append(took[i], now().Sub(begun))
-		}
-	}
-	// The two in turn, so that what else the machine does hits both.
-	over := func(hundredth int) float64 {
-		for i := range took {
-			slices.Sort(took[i])
-		}
-		at := len(took[0]) * hundredth / 100
-		return float64((took[1][at] - took[0][at]).Microseconds())
-	}
-	b.ReportMetric(over(50), "us-p50")
-	b.ReportMetric(over(99), "us-p99")
 }

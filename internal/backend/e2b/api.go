@@ -236,11 +236,20 @@ func (c *client) deleteTemplate(ctx context.Context, ref string) error {
 // to be escaped, too.
 func escaped(ref string) string { return strings.ReplaceAll(url.PathEscape(ref), ":", "%3A") }
 
-// templateID returns the id behind a reference.
+// templateID returns the id behind a reference; empty for a template of another
+// team, which only a create can tell whether it may be used.
 func (c *client) templateID(ctx context.Context, ref string) (string, error) {
 	name, _, _ := strings.Cut(ref, ":")
 	var answer struct{ TemplateID string }
-	_, err := c.do(ctx, call{method: http.MethodGet, path: "/templates/aliases/" + url.PathEscape(name), reads: true, into: &answer})
+	ask := call{method: http.MethodGet, path: "/templates/aliases/" + url.PathEscape(name), reads: true, into: &answer}
+	_, err := c.do(ctx, ask)
+	if absent(err) && isRef(name) {
+		ask.path = "/templates/" + name // an id is no alias
+		_, err = c.do(ctx, ask)
+	}
+	if status(err) == http.StatusForbidden {
+		return "", nil
+	}
 	return answer.TemplateID, err
 }
 

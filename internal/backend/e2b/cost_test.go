@@ -6,9 +6,12 @@ package e2b_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/backend/e2b/e2btest"
 	"github.com/sand-boxer/terraform-provider-sandboxer/sdk"
@@ -56,5 +59,50 @@ func TestAThousandAreListedInElevenRequests(t *testing.T) {
 	}
 	if asked := len(c.Requests()); asked > 11 {
 		t.Errorf("%d requests", asked)
+	}
+}
+
+// What the vendor has ended since the last listing does not make the next one
+// incomplete, and its records go.
+func TestManyThatHaveEndedLeaveNothing(t *testing.T) {
+	const n = 50
+	c, fake := standing(t, e2btest.Options{})
+	for i := range n {
+		c.mustCreate(t, i)
+	}
+	fake.Advance(2 * time.Hour)
+	c.mustCreate(t, n)
+	for range 4 {
+		list, err := c.List(t.Context(), sdk.ListOptions{Fleet: fleet})
+		if err != nil || list.Incomplete != "" || len(list.Sandboxes) != 1 {
+			t.Errorf("%d, %q, %v", len(list.Sandboxes), list.Incomplete, err)
+		}
+	}
+	c.Forget()
+	if _, err := c.List(t.Context(), sdk.ListOptions{Fleet: fleet}); err != nil || len(c.Requests()) != 1 {
+		t.Errorf("%d requests, %v", len(c.Requests()), err)
+	}
+}
+
+// A profile is kept in the metadata without its files when those are large; one
+// that is too large even so is refused.
+func TestTheMetadataIsBounded(t *testing.T) {
+	c := newCloud(t, e2btest.Options{})
+	opts := c.creation(1)
+	opts.Profile.Files = map[string]sdk.File{"/opt/large": {Content: strings.Repeat("x", 1<<20)}}
+	opts.Profile.Env = map[string]string{"A": "kept"}
+	made, err := c.Create(t.Context(), opts)
+	if err != nil || made.Sandbox.Profile.Env["A"] != "kept" || made.Sandbox.Profile.Files != nil {
+		t.Fatalf("%v", err)
+	}
+	target := sdk.Target{ID: opts.ID, Ref: made.Sandbox.Ref, Fleet: fleet}
+	var out bytes.Buffer
+	if got, err := c.Exec(t.Context(), sdk.ExecOptions{Target: target, Command: []string{"sh", "-c", "wc -c < /opt/large"}, Stdout: &out}); err != nil || got.ExitCode != 0 || strings.TrimSpace(out.String()) != "1048576" {
+		t.Errorf("%+v, %v, %q", got, err, out.String())
+	}
+	opts = c.creation(2)
+	opts.Profile.Env = map[string]string{"A": strings.Repeat("x", 100<<10)}
+	if _, err := c.Create(t.Context(), opts); !errors.Is(err, sdk.ErrInvalid) || len(c.Sandboxes()) != 1 {
+		t.Errorf("%v", err)
 	}
 }

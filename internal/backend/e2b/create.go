@@ -142,6 +142,10 @@ func (e *Extension) undo(ctx context.Context, opts sdk.CreateOptions, cause erro
 	return errors.Join(fmt.Errorf("sandbox %s was made and could not be set up: %w", opts.ID, cause), err)
 }
 
+// maxObject bounds what goes into the metadata of a sandbox. The vendor names no
+// bound; a page of a listing holds that of a hundred.
+const maxObject = 64 << 10
+
 // objectFor is what the metadata of a new sandbox carries.
 func (e *Extension) objectFor(opts sdk.CreateOptions) (object, error) {
 	o := object{
@@ -169,6 +173,12 @@ func (e *Extension) objectFor(opts sdk.CreateOptions) (object, error) {
 		if o.ExpiresAt.After(o.Max) {
 			o.ExpiresAt = o.Max
 		}
+	}
+	if len(encode(o)) > maxObject {
+		o.Profile.Files = nil // they are in the sandbox
+	}
+	if size := len(encode(o)); size > maxObject {
+		return o, sdk.Invalid("profile", "without its files it has %d bytes with what else E2B's metadata carries, and %d is the most", size, maxObject)
 	}
 	if most := e.settings.MaxRun; most > 0 && o.ExpiresAt.Sub(now) > most {
 		return o, &sdk.Error{

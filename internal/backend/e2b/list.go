@@ -19,7 +19,7 @@ const (
 	// pagesMost bounds a listing, so that one without an end is noticed.
 	pagesMost = 1000
 	// strays bounds how many sandboxes that a listing lacks are asked for one
-	// by one.
+	// by one: of those that should be there, and of those whose time is over.
 	strays = 20
 )
 
@@ -129,36 +129,44 @@ func (e *Extension) List(ctx context.Context, opts sdk.ListOptions) (sdk.ListRes
 }
 
 // addStrays asks for what is known here and was not listed: the service leaves
-// a sandbox out while a snapshot of it is made, and pages can be lost.
+// a sandbox out while a snapshot of it is made, and pages can be lost. One whose
+// time is over is asked for as well, so that its record goes, but that there are
+// many of those says nothing about the listing: the vendor has ended them.
 func (e *Extension) addStrays(ctx context.Context, fleet string, kept map[string]*record, seen map[string]bool, result *sdk.ListResult) error {
-	asked := 0
+	now := e.now()
+	asked := map[bool]int{} // by whether its time is over
 	for _, id := range sorted(kept) {
 		if seen[id] || kept[id].Ref == "" {
 			continue
 		}
-		if asked++; asked > strays {
-			result.Incomplete = fmt.Sprintf("the listing lacks more than %d sandboxes that are known here", strays)
-			return nil
+		over := kept[id].Lease.Expired(now)
+		if asked[over]++; asked[over] > strays {
+			if !over {
+				result.Incomplete = fmt.Sprintf("the listing lacks more than %d sandboxes that are known here", strays)
+			}
+			continue
 		}
-		v, err := e.client.getSandbox(ctx, kept[id].Ref)
-		switch {
-		case absent(err):
-			if err := e.records.drop(id); err != nil {
-				return err
-			}
-		case err != nil:
-			result.Incomplete = fmt.Sprintf("sandbox %s is not listed, and asking for it failed: %s", id, err)
-		default:
-			s, ok, err := e.sandboxOf(v, fleet, kept[id])
-			if err != nil {
-				return err
-			}
-			if ok {
-				result.Sandboxes = append(result.Sandboxes, s)
-			}
+		if err := e.addStray(ctx, fleet, id, kept[id], result); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func (e *Extension) addStray(ctx context.Context, fleet, id string, kept *record, result *sdk.ListResult) error {
+	v, err := e.client.getSandbox(ctx, kept.Ref)
+	if absent(err) {
+		return e.records.drop(id)
+	}
+	if err != nil {
+		result.Incomplete = fmt.Sprintf("sandbox %s is not listed, and asking for it failed: %s", id, err)
+		return nil
+	}
+	s, ok, err := e.sandboxOf(v, fleet, kept)
+	if ok && err == nil {
+		result.Sandboxes = append(result.Sandboxes, s)
+	}
+	return err
 }
 
 // allOf returns every sandbox that carries an id.

@@ -113,3 +113,25 @@ func TestWhatCannotBeBuiltIsRefused(t *testing.T) {
 		t.Errorf("%d were made", len(c.Sandboxes()))
 	}
 }
+
+// A template is prepared by its name or its id; one that is not there is told on
+// its attribute.
+func TestPrepareLooksForTheTemplate(t *testing.T) {
+	c := newCloud(t, e2btest.Options{})
+	byName, err := c.Prepare(t.Context(), sdk.PrepareOptions{Profile: sdk.Profile{Name: "p", Image: "e2b:base"}})
+	if err != nil || byName.ImageDigest == "" {
+		t.Fatal(err)
+	}
+	byID, err := c.Prepare(t.Context(), sdk.PrepareOptions{Profile: sdk.Profile{Name: "p", Template: byName.ImageDigest}})
+	if err != nil || byID != byName {
+		t.Errorf("%+v, %v", byID, err)
+	}
+	if _, err := c.Prepare(t.Context(), sdk.PrepareOptions{Profile: sdk.Profile{Name: "p", Template: "others/base"}}); err != nil {
+		t.Errorf("a template of another team: %v", err)
+	}
+	var said *sdk.Error
+	_, err = c.Prepare(t.Context(), sdk.PrepareOptions{Profile: sdk.Profile{Name: "p", Template: "nothing"}})
+	if !errors.Is(err, sdk.ErrInvalid) || !errors.As(err, &said) || said.Path != "template" {
+		t.Errorf("%v", err)
+	}
+}

@@ -178,6 +178,10 @@ func inContainer() bool {
 func (e *Extension) capabilities(usable bool) sdk.Capabilities {
 	c := staticCapabilities()
 	c[sdk.FeatureEgressCIDR], c[sdk.FeatureEgressDomain] = allowGuarantees(errors.New("no sandbox can be"))
+	// The machine was looked at; the rest is each profile's own.
+	isolation := c[sdk.FeatureCredentialIsolation]
+	isolation.DependsOnMachine = false
+	c[sdk.FeatureCredentialIsolation] = isolation
 	if usable {
 		maps.Copy(c, limitGuarantees(cgroup.Find().Proven()))
 		c[sdk.FeatureHostRoot] = sdk.Guarantee{Class: sdk.ClassEnforced, Reason: "this machine's programs and libraries, by allow-list"}

@@ -43,6 +43,8 @@ var rules = []rule{
 	{"internal/clock", nil},
 	// Nothing at all in a release.
 	{"internal/failpoint", nil},
+	// Nor this: it is of the servers that play vendors in tests.
+	{"internal/jail", nil},
 	{"internal/sandbox", []string{"sdk"}},
 
 	// Documents that people write: profiles and configuration.
@@ -88,6 +90,8 @@ var rules = []rule{
 	{".", []string{"sdk/...", "internal/..."}},
 
 	// Heavy extensions stand outside, as a third party's would: sdk is enough.
+	// A server that plays a vendor is of the tests, and not of the extension.
+	{"extensions/modal/modaltest/...", []string{"internal/clock", "internal/jail"}},
 	{"extensions/*/...", []string{"sdk/...", "internal/failpoint"}},
 
 	// Not part of any binary that is shipped.
@@ -113,7 +117,9 @@ var external = []rule{
 	{"github.com/spf13/cobra", []string{"internal/cli/...", "."}},
 	// The wire is in one place; who starts the processes is in another.
 	{"github.com/hashicorp/go-plugin", []string{"sdk/plugin/...", "internal/backend"}},
-	{"google.golang.org/grpc", []string{"sdk/plugin/...", "internal/backend", "internal/backend/*/..."}},
+	{"google.golang.org/grpc", []string{"sdk/plugin/...", "internal/backend", "internal/backend/*/...", "extensions/modal/..."}},
+	// Heavy, and a client of one vendor.
+	{"github.com/modal-labs/modal-client", []string{"extensions/modal/..."}},
 }
 
 // Check returns every import that the rules forbid, one sentence each.

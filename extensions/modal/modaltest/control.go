@@ -101,10 +101,11 @@ func (s *Server) create(ctx context.Context, definition *pb.Sandbox, appID strin
 	if v1 {
 		sb.id, sb.task = mint("sb-", alphanumeric, 22), mint("ta-", alphanumeric, 22)
 	}
-	// Times of creation are unique to a microsecond: pages are bounded by them.
+	// Times of creation differ, by more than a number that holds one can blur:
+	// pages are bounded by them.
 	sb.created = s.now().Truncate(time.Microsecond)
 	if !sb.created.After(s.last) && !s.faults.told(ctx, TieTimes) {
-		sb.created = s.last.Add(time.Microsecond)
+		sb.created = s.last.Add(10 * time.Microsecond)
 	}
 	if sb.created.After(s.last) {
 		s.last = sb.created

@@ -15,6 +15,7 @@ import (
 	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -46,7 +47,7 @@ const (
 func Calls() []string {
 	return []string{
 		CallCreate, CallWait, CallTerminate, CallList, CallListV1, CallTagsGet, CallTagsSet, CallApp, CallImage, CallFromName, CallTaskID, CallAccess,
-		CallImageByID, CallImageEnd, "SandboxWait", "SandboxTerminate", "SandboxTagsGet", "SandboxTagsSet", "SandboxGetTunnelsV2", "TokenInfoGet",
+		CallImageByID, CallImageEnd, "SandboxGetFromName", "SandboxWait", "SandboxTerminate", "SandboxTagsGet", "SandboxTagsSet", "SandboxGetTunnelsV2", "TokenInfoGet",
 	}
 }
 
@@ -75,6 +76,7 @@ const (
 	TooLong     Lie = "too_long"     // a list: DeadlineExceeded
 	CutStream   Lie = "cut_stream"   // an output: it ends after three bytes
 	NoImage     Lie = "no_image"     // a snapshot: the answer lacks the image
+	Echo        Lie = "echo"         // it is refused in a text that holds the token
 )
 
 // Fault is one lie, told at a certain occurrence of a call.
@@ -155,8 +157,11 @@ func (f *faults) told(ctx context.Context, lie Lie) bool {
 var errLost = status.Error(codes.Unavailable, "connection reset by peer")
 
 // before tells the lies that keep a call from being carried out.
-func (f *faults) before(fault armed) error {
+func (f *faults) before(ctx context.Context, fault armed) error {
 	switch fault.Lie {
+	case Echo:
+		md, _ := metadata.FromIncomingContext(ctx)
+		return status.Errorf(codes.InvalidArgument, "bad request: %v %v", md.Get("x-modal-token-id"), md.Get("x-modal-token-secret"))
 	case LoseRequest:
 		return errLost
 	case Refuse:
@@ -180,7 +185,7 @@ func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	if !lies {
 		return handler(ctx, req)
 	}
-	if err := f.before(fault); err != nil {
+	if err := f.before(ctx, fault); err != nil {
 		return nil, err
 	}
 	if create, ok := req.(*pb.SandboxCreateV2Request); ok && fault.Lie == Clamp {
@@ -219,7 +224,7 @@ func (f *faults) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	if !lies {
 		return handler(srv, stream)
 	}
-	if err := f.before(fault); err != nil {
+	if err := f.before(stream.Context(), fault); err != nil {
 		return err
 	}
 	return handler(srv, faulty{stream, context.WithValue(stream.Context(), faultKey{}, fault)})

@@ -288,6 +288,18 @@ func (s *Server) AddSecret(environment, name string, env map[string]string) {
 	s.secrets[environment+"/"+name] = &secret{id: mint("st-", alphanumeric, 22), env: maps.Clone(env)}
 }
 
+// AddVolume makes a volume.
+func (s *Server) AddVolume(environment, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dir, err := s.newDir("volume")
+	if err != nil {
+		return err
+	}
+	s.volumes[environment+"/"+name] = &volume{id: mint("vo-", alphanumeric, 22), name: name, dir: dir}
+	return nil
+}
+
 // newDir makes a directory for files that are kept. The caller holds the lock.
 func (s *Server) newDir(kind string) (string, error) {
 	s.number++

@@ -470,6 +470,21 @@ func (c *client) getTunnels(ctx context.Context, ref string) (tunnels, error) {
 	return tunnelsOf(answer.GetTunnels()), nil
 }
 
+// named returns the sandbox of an app that runs and has a name.
+func (c *client) named(ctx context.Context, app, name string) (ref string, err error) {
+	vendor, err := c.vendor()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callDeadline)
+	defer cancel()
+	found, err := vendor.Sandboxes.FromName(ctx, app, name, &modal.SandboxFromNameParams{Environment: c.environment()})
+	if err != nil {
+		return "", c.translate(ctx, err)
+	}
+	return found.SandboxID, nil
+}
+
 // imageThere reports whether an image can still be used.
 func (c *client) imageThere(ctx context.Context, id string) (*modal.Image, error) {
 	vendor, err := c.vendor()

@@ -20,6 +20,9 @@ import (
 const (
 	goneTries = 6
 	gonePause = 50 * time.Millisecond
+	// failTries bounds how often a service is asked that gives no answer: the
+	// client has asked each time more than once.
+	failTries = 3
 	// endWait is how long one call waits for the end that was asked for.
 	endWait = 5 * time.Second
 )
@@ -30,6 +33,7 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 	target := opts.Target
 	removed := map[string]bool{}
 	var last error
+	failed := 0
 	for attempt := range goneTries {
 		// What was ended without a doubt is looked for at once.
 		if last != nil || len(result.Leftovers) > 0 {
@@ -40,7 +44,8 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 		refs, err := e.refsOf(ctx, target)
 		if err != nil {
 			// An answer that was lost may come next time; other errors stay.
-			if last = err; !errors.Is(err, sdk.ErrUnreachable) || ctx.Err() != nil {
+			failed++
+			if last = err; !errors.Is(err, sdk.ErrUnreachable) || failed == failTries || ctx.Err() != nil {
 				return result, err
 			}
 			continue
@@ -64,7 +69,10 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 			result.Leftovers = append(result.Leftovers, "sandbox "+ref+": it is still there")
 			last = errors.Join(last, err)
 		}
-		if last != nil && !errors.Is(last, sdk.ErrUnreachable) && !errors.Is(last, sdk.ErrQuota) && !errors.Is(last, sdk.ErrNotFound) {
+		if errors.Is(last, sdk.ErrUnreachable) {
+			failed++
+		}
+		if failed == failTries || last != nil && !errors.Is(last, sdk.ErrUnreachable) && !errors.Is(last, sdk.ErrQuota) && !errors.Is(last, sdk.ErrNotFound) {
 			return result, last
 		}
 	}
@@ -84,7 +92,11 @@ func (e *Extension) remove(ctx context.Context, ref string) (gone bool, err erro
 		return false, err
 	}
 	// Whatever the answer was, the look decides.
-	end, look := e.client.ended(ctx, ref, endWait)
+	wait := endWait
+	if err != nil {
+		wait = 0
+	}
+	end, look := e.client.ended(ctx, ref, wait)
 	if look == nil && end != nil {
 		return true, nil
 	}

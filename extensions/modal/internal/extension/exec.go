@@ -268,6 +268,7 @@ func (e *Extension) follow(ctx context.Context, f found, c command, env map[stri
 	defer done()
 	go feed(feeding, process.Stdin, c.stdin)
 	var copies sync.WaitGroup
+	var writing sync.Mutex // both may go to one writer
 	errs := make([]error, 2)
 	for i, stream := range []struct {
 		from io.Reader
@@ -276,7 +277,7 @@ func (e *Extension) follow(ctx context.Context, f found, c command, env map[stri
 		if stream.to == nil {
 			continue
 		}
-		copies.Go(func() { _, errs[i] = io.Copy(stream.to, stream.from) })
+		copies.Go(func() { _, errs[i] = io.Copy(inTurn{&writing, stream.to}, stream.from) })
 	}
 	copies.Wait()
 	if ctx.Err() != nil {
@@ -293,6 +294,18 @@ func (e *Extension) follow(ctx context.Context, f found, c command, env map[stri
 		return 0, e.client.translate(ctx, err)
 	}
 	return code, nil
+}
+
+// inTurn writes when nobody else who has its lock does.
+type inTurn struct {
+	lock *sync.Mutex
+	to   io.Writer
+}
+
+func (w inTurn) Write(p []byte) (int, error) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	return w.to.Write(p)
 }
 
 // inputChunk is how much input goes into one call.

@@ -112,7 +112,7 @@ func (e *Extension) Configure(_ context.Context, opts sdk.ConfigureOptions) (sdk
 		return sdk.ConfigureResult{}, err
 	}
 	e.settings, e.backend = s, opts.Backend
-	e.records = records{dir: dir, clock: e.opts.Clock}
+	e.records = records{dir: dir}
 	e.client = newClient(s, opts.Backend, e.opts.Getenv)
 	return sdk.ConfigureResult{}, nil
 }

@@ -81,13 +81,13 @@ func (e *Extension) changeLease(ctx context.Context, target sdk.Target, event sd
 			case err == nil:
 				lease = changed
 				return nil
-			case !isLost(err) && !errors.Is(err, errOvertaken):
+			case !isLost(err) && !errors.Is(err, errOvertaken) && !errors.Is(err, sdk.ErrNotFound) && !errors.Is(err, sdk.ErrConflict):
 				return err
 			case ctx.Err() != nil:
 				return ctx.Err()
 			}
-			// The answer was lost, or somebody without the lock was faster: the
-			// rule decides again on what is there now.
+			// The answer was lost, somebody without the lock was faster, or the
+			// sandbox has ended: the rule decides again on what is there now.
 		}
 		return sdk.Errorf(sdk.ErrUnreachable, "the lease of %s could not be changed in %d tries", target.ID, leaseTries)
 	})
@@ -124,7 +124,8 @@ func (e *Extension) setPhase(ctx context.Context, target sdk.Target, phase strin
 			}
 			tags := maps.Clone(f.vendor.tags)
 			tags[tagPhase] = phase
-			if err := e.client.setTags(ctx, f.vendor.ref, tags); err != nil && !isLost(err) {
+			err := e.client.setTags(ctx, f.vendor.ref, tags)
+			if err != nil && !isLost(err) && !errors.Is(err, sdk.ErrNotFound) && !errors.Is(err, sdk.ErrConflict) {
 				return err
 			}
 		}

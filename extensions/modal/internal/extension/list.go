@@ -117,16 +117,39 @@ func (e *Extension) byRef(ctx context.Context, ref string) (vendorSandbox, *endi
 	return v, end, errors.Join(tagErr, endErr)
 }
 
-// byID returns the sandboxes of a fleet that run and have an id.
+// byID returns the sandboxes of a fleet that run and have an id: by the tag, and
+// when that finds nothing by the name, for a listing may lag behind a create.
 func (e *Extension) byID(ctx context.Context, id, fleet string) ([]vendorSandbox, string, error) {
 	all, incomplete, err := e.all(ctx, fleet, map[string]string{tagFleet: fleetKey(fleet), tagID: id})
+	if err != nil {
+		return nil, "", err
+	}
 	var ours []vendorSandbox
 	for _, v := range all {
 		if isOurs(v.tags, fleet) && v.tags[tagID] == id {
 			ours = append(ours, v)
 		}
 	}
-	return ours, incomplete, err
+	if len(ours) > 0 {
+		return ours, incomplete, nil
+	}
+	ref, err := e.client.named(ctx, appName(fleet), id)
+	if errors.Is(err, sdk.ErrNotFound) {
+		return nil, incomplete, nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	v, end, err := e.byRef(ctx, ref)
+	switch {
+	case errors.Is(err, sdk.ErrNotFound), err == nil && end != nil:
+		return nil, incomplete, nil // it has just ended
+	case err != nil:
+		return nil, "", err
+	case isOurs(v.tags, fleet) && v.tags[tagID] == id:
+		return []vendorSandbox{v}, incomplete, nil
+	}
+	return nil, incomplete, nil
 }
 
 // all takes a listing of both generations, every sandbox once, and says why when
@@ -141,9 +164,8 @@ func (e *Extension) all(ctx context.Context, fleet string, tags map[string]strin
 	}
 	var merged []vendorSandbox
 	var problem string
-	var failed error
 	for range listTries {
-		merged, problem, failed = nil, "", nil
+		merged, problem = nil, ""
 		for _, v1 := range []bool{false, true} {
 			part, incomplete, err := e.generation(ctx, app.AppID, tags, v1)
 			if errors.Is(err, sdk.ErrNotFound) {
@@ -153,20 +175,16 @@ func (e *Extension) all(ctx context.Context, fleet string, tags map[string]strin
 				err = sdk.Errorf(sdk.ErrUnreachable, "Modal has no listing of the app %s: %s", appName(fleet), err)
 			}
 			if err != nil {
-				failed = err
-				break
+				return nil, "", err // the client has asked more than once
 			}
 			merged = append(merged, part...)
 			if problem == "" {
 				problem = incomplete
 			}
 		}
-		if failed != nil && !errors.Is(failed, sdk.ErrUnreachable) || failed == nil && problem == "" || ctx.Err() != nil {
+		if problem == "" {
 			break
 		}
-	}
-	if failed != nil {
-		return nil, "", failed
 	}
 	for i, v := range merged {
 		if len(v.tags) == 0 {

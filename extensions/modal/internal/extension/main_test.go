@@ -52,7 +52,7 @@ func newCloud(t testing.TB, options modaltest.Options) *cloud {
 	c := &cloud{clock: clock.NewFake(start), state: t.TempDir()}
 	options.Clock = c.clock
 	c.Server = serve(t, options)
-	c.Extension = c.machine(t, c.state, extension.Options{})
+	c.Extension = c.machine(t, c.state, extension.Options{Clock: ticking{c.clock}})
 	return c
 }
 
@@ -62,7 +62,6 @@ func (c *cloud) Close() error { return c.Extension.Close() }
 // machine is an extension on a machine of its own: with its own state directory.
 func (c *cloud) machine(t testing.TB, state string, opts extension.Options) *extension.Extension {
 	t.Helper()
-	opts.Clock = ticking{c.clock}
 	if opts.Settle == 0 {
 		opts.Settle = 200 * time.Millisecond
 	}
@@ -87,9 +86,12 @@ func sandboxID(n int) string { return fmt.Sprintf("sbx-%020d", n) }
 
 func snapshotID(n int) string { return fmt.Sprintf("snp-%020d", n) }
 
-// creation is a create of an hour, at most four.
-func (c *cloud) creation(n int) sdk.CreateOptions {
-	now, id := c.clock.Now().UTC(), sandboxID(n)
+func (c *cloud) creation(n int) sdk.CreateOptions { return creationAt(c.clock.Now(), n) }
+
+// creationAt is a create of an hour, at most four.
+func creationAt(now time.Time, n int) sdk.CreateOptions {
+	id := sandboxID(n)
+	now = now.UTC()
 	return sdk.CreateOptions{
 		ID: id, Profile: sdk.Profile{Name: "p"}, OnExpiry: sdk.OnExpiryDestroy,
 		Identity:  sdk.Identity{ID: id, Fleet: fleet, Incarnation: 1, CreatedAt: now},

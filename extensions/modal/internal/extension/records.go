@@ -31,10 +31,7 @@ type record struct {
 	Snapshot sdk.Snapshot `json:"snapshot"`
 }
 
-type records struct {
-	dir   string
-	clock Clock
-}
+type records struct{ dir string }
 
 // locks is how many files the locks are spread over.
 const locks = 1024
@@ -63,7 +60,8 @@ func (r records) locked(ctx context.Context, id string, act func() error) error 
 		if !errors.Is(err, errLocked) {
 			return fmt.Errorf("lock %s: %w", name, err)
 		}
-		if err := r.clock.Sleep(ctx, lockPause); err != nil {
+		// Whoever has the lock takes time of the machine's clock.
+		if err := (machineClock{}).Sleep(ctx, lockPause); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // The calls that faults are injected into, by the names of their methods. Any
@@ -77,6 +80,7 @@ const (
 	CutStream   Lie = "cut_stream"   // an output: it ends after three bytes
 	NoImage     Lie = "no_image"     // a snapshot: the answer lacks the image
 	Echo        Lie = "echo"         // it is refused in a text that holds the token
+	Edit        Lie = "edit"         // the answer lacks Clear and has Merge
 )
 
 // Fault is one lie, told at a certain occurrence of a call.
@@ -86,6 +90,10 @@ type Fault struct {
 	On   int // at which call from now, from 1; 0 is at every one
 	For  time.Duration
 	Code codes.Code // of Refuse
+	// Clear names fields of the answer, and Merge is one in the JSON of protobuf,
+	// of Edit.
+	Clear []string
+	Merge string
 }
 
 // Inject adds faults to those that are in force. The first that fits a call is
@@ -203,12 +211,37 @@ func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		return nil, errLost
 	case fault.Lie == Slow:
 		f.server.pause(ctx, fault.For)
+	case fault.Lie == Edit && err == nil:
+		return edit(answer, fault.Fault)
 	case fault.Lie == DieEarly && err == nil:
 		if made, ok := answer.(*pb.SandboxCreateV2Response); ok {
 			_ = f.server.Kill(made.GetSandboxId()) // it was made right now
 		}
 	}
 	return answer, err
+}
+
+// edit changes an answer.
+func edit(answer any, fault Fault) (any, error) {
+	message, ok := answer.(proto.Message)
+	if !ok {
+		return answer, nil
+	}
+	changed := proto.Clone(message)
+	for _, name := range fault.Clear {
+		if field := changed.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(name)); field != nil {
+			changed.ProtoReflect().Clear(field)
+		}
+	}
+	if fault.Merge == "" {
+		return changed, nil
+	}
+	more := changed.ProtoReflect().New().Interface()
+	if err := protojson.Unmarshal([]byte(fault.Merge), more); err != nil {
+		return nil, status.Errorf(codes.Internal, "the fault can't be told: %s", err)
+	}
+	proto.Merge(changed, more)
+	return changed, nil
 }
 
 // faulty is a stream whose context carries a fault.

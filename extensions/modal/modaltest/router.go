@@ -92,6 +92,15 @@ func (r *router) start(sb *sandbox, p *process, req *pb.TaskExecStartRequest) er
 			defer ended()
 			sb.files(p, input, req.GetCommandArgs()[1:])
 		})
+		// It may wait for input that nobody sends any more.
+		s.running.Go(func() {
+			select {
+			case <-sb.done:
+			case <-s.life.Done():
+			case <-p.done:
+			}
+			_ = input.CloseWithError(io.ErrUnexpectedEOF) // a second time is no harm
+		})
 		return nil
 	}
 	s.mu.Lock()

@@ -62,12 +62,13 @@ const (
 	ExtensionLocal  = "local"
 	ExtensionDocker = "docker"
 	ExtensionE2B    = "e2b"
+	ExtensionModal  = "modal"
 )
 
 // KnownExtensions returns the names of the extensions that have an attribute
 // of their own, sorted.
 func KnownExtensions() []string {
-	return []string{"compose-ssh", ExtensionDocker, ExtensionE2B, "kubernetes", ExtensionLocal, "modal", "saas-stub", "vm-packer"}
+	return []string{"compose-ssh", ExtensionDocker, ExtensionE2B, "kubernetes", ExtensionLocal, ExtensionModal, "saas-stub", "vm-packer"}
 }
 
 // DefaultBackend returns the backend of whoever configures none: the

@@ -226,7 +226,8 @@ func (d *decoder) extension(at hcl.Range, path string, value cty.Value) (json.Ra
 // decides which program is executed: its state directory, where the embedded
 // backend keeps the programs that drive its sandboxes, and the commands that
 // print the passphrase of an SSH key or the key of a cloud. Where a cloud's key
-// comes from and where it is sent is refused there as well.
+// comes from and where it is sent is refused there as well, and which of a
+// cloud's own secrets its sandboxes have.
 func (d *decoder) configAllowed(at hcl.Range, path string, raw json.RawMessage) bool {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil {
@@ -239,7 +240,7 @@ func (d *decoder) configAllowed(at hcl.Range, path string, raw json.RawMessage) 
 	if _, found := object["api_key_command"]; found {
 		return d.allowed(at, path+".api_key_command", Attribute{RunsProgram: true})
 	}
-	for _, name := range []string{"api_key_file", "api_url", "domain", "sandbox_url"} {
+	for _, name := range []string{"api_key_file", "api_url", "domain", "sandbox_url", "server_url", "config_file", "secrets"} {
 		if _, found := object[name]; found {
 			return d.allowed(at, path+"."+name, Attribute{SendsCredential: true})
 		}

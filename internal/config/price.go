@@ -117,7 +117,7 @@ func listPrices() map[string]sandbox.Price {
 	return map[string]sandbox.Price{
 		ExtensionLocal: free, ExtensionDocker: free, "saas-stub": free,
 		ExtensionE2B: {CPU: 50_400, Memory: 16_200, CPUs: 2, MemoryBytes: 512 << 20, AsOf: "2026-08-06"},
-		"modal":      {CPU: 141_480, Memory: 23_976, CPUs: 0.125, MemoryBytes: 128 << 20, AsOf: "2026-06-27"},
+		ExtensionModal: {CPU: 141_480, Memory: 23_976, CPUs: 0.125, MemoryBytes: 128 << 20, AsOf: "2026-06-27"},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -80,7 +81,17 @@ func (c Config) backend(b Backend, builtins map[string]func() sdk.Extension) (ba
 		path = inDirs(c.ExtensionDirs, b.Extension)
 	}
 	raw, err := extensionConfig(c, b)
-	return backend.Config{Extension: b.Extension, JSON: raw, Path: path, SHA256: b.SHA256, Env: b.Env}, err
+	return backend.Config{Extension: b.Extension, JSON: raw, Path: path, SHA256: b.SHA256, Env: b.variables()}, err
+}
+
+// variables are the environment variables that an extension is given: those that
+// are listed, and those that Modal's own clients go by, so that its extension
+// finds the token where they do although it is a process of its own.
+func (b Backend) variables() []string {
+	if b.Extension != ExtensionModal {
+		return b.Env
+	}
+	return slices.Concat(b.Env, []string{"MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "MODAL_PROFILE", "MODAL_CONFIG_PATH", "MODAL_ENVIRONMENT", "MODAL_SERVER_URL"})
 }
 
 // Close ends the extensions that were started.
@@ -96,7 +107,7 @@ func extensionConfig(config Config, backend Backend) ([]byte, error) {
 			return nil, err
 		}
 	}
-	keeps := backend.Extension == ExtensionLocal || backend.Extension == ExtensionE2B
+	keeps := slices.Contains([]string{ExtensionLocal, ExtensionE2B, ExtensionModal}, backend.Extension)
 	if _, set := object["state_dir"]; keeps && !set {
 		// A string always encodes.
 		object["state_dir"], _ = json.Marshal(config.StateDir)

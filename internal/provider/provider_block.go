@@ -53,6 +53,7 @@ type providerModel struct {
 	Local                types.Object  `tfsdk:"local"`
 	Docker               types.Object  `tfsdk:"docker"`
 	E2B                  types.Object  `tfsdk:"e2b"`
+	Modal                types.Object  `tfsdk:"modal"`
 }
 
 // backendModel is one entry of backends.
@@ -65,6 +66,7 @@ type backendModel struct {
 	Local      types.Object `tfsdk:"local"`
 	Docker     types.Object `tfsdk:"docker"`
 	E2B        types.Object `tfsdk:"e2b"`
+	Modal      types.Object `tfsdk:"modal"`
 }
 
 // priceModel is one entry of prices.
@@ -136,6 +138,31 @@ func e2bAttributes() map[string]schema.Attribute {
 	}
 }
 
+func modalAttributes() map[string]schema.Attribute {
+	text := func(description string) schema.Attribute {
+		return schema.StringAttribute{Optional: true, MarkdownDescription: description}
+	}
+	list := func(description string) schema.Attribute {
+		return schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: description}
+	}
+	return map[string]schema.Attribute{
+		"token_id":         schema.StringAttribute{Optional: true, Sensitive: true, MarkdownDescription: "Id of a token, together with `token_secret`. Better kept out of files: by default both are taken from `MODAL_TOKEN_ID` and `MODAL_TOKEN_SECRET`, else from the profile file."},
+		"token_secret":     schema.StringAttribute{Optional: true, Sensitive: true, MarkdownDescription: "Secret of the token."},
+		"config_file":      text("Modal's profile file. Default: `MODAL_CONFIG_PATH`, else `.modal.toml` in the home directory."),
+		"profile":          text("Profile of that file. Default: `MODAL_PROFILE`, else the one that is active there, else `default`."),
+		"environment":      text("Environment of the workspace. Default: `MODAL_ENVIRONMENT`, else the profile's, else the workspace's own default."),
+		"server_url":       text("Address of the service, without a path: HTTPS, or HTTP on this machine. Default: `MODAL_SERVER_URL`, else the vendor's."),
+		"default_image":    text("Image of a profile that names none. Default: `debian:12-slim`."),
+		"tunnels":          text("How ports of a profile are published on the internet: `tls` (default), where an endpoint speaks TLS on port 443, or `tcp`, in the clear."),
+		"snapshot_timeout": text("How long a filesystem snapshot may take, as a Go duration. Default: `10m`; the vendor's own is 55 s."),
+		"regions":          list("Regions that sandboxes may run in. Default: the vendor picks."),
+		"cloud":            text("Cloud that sandboxes run in: `aws`, `gcp`, `oci`. Default: the vendor picks."),
+		"volumes":          schema.MapAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: "Volumes of the workspace, by the absolute path that they are seen at in each sandbox. What is in them outlives sandboxes and is in no snapshot."},
+		"secrets":          list("Named secrets of the workspace, which each sandbox has as environment variables."),
+		"state_dir":        text("Directory of what the vendor can't hold: which snapshots there are, and locks. Default: sandboxer's state directory."),
+	}
+}
+
 // sshAttributes is how hosts are reached over SSH, in the words of the
 // transport itself.
 func sshAttributes() map[string]schema.Attribute {
@@ -154,7 +181,7 @@ func sshAttributes() map[string]schema.Attribute {
 }
 
 // known are the extensions that have an attribute of their own, by its name.
-var known = []string{config.ExtensionDocker, config.ExtensionE2B, config.ExtensionLocal}
+var known = []string{config.ExtensionDocker, config.ExtensionE2B, config.ExtensionLocal, config.ExtensionModal}
 
 // providerSchema takes the descriptions from the one table of the
 // configuration.
@@ -196,6 +223,7 @@ func providerSchema() schema.Schema {
 		local  = "The embedded backend: gVisor, nothing to install (Linux)."
 		docker = "A Docker Engine, or what speaks its API on a socket."
 		e2b    = "E2B's cloud, with an API key of your own."
+		modal  = "Modal's cloud, with a token of your own."
 	)
 	return schema.Schema{
 		MarkdownDescription: "Sandboxes that are isolated, bounded in time and attributable, on the backend of your choice.\n\n" +
@@ -237,6 +265,10 @@ func providerSchema() schema.Schema {
 				Optional: true, Attributes: e2bAttributes(),
 				MarkdownDescription: e2b + " Short for a backend named `e2b`.",
 			},
+			"modal": schema.SingleNestedAttribute{
+				Optional: true, Attributes: modalAttributes(),
+				MarkdownDescription: modal + " Short for a backend named `modal`.",
+			},
 			"backends": schema.MapNestedAttribute{
 				Optional: true, MarkdownDescription: "Configured backends by name. Each names its extension: by the attribute of that name (`{ docker = {} }`) or, for any other, by `extension` and `config_json`.",
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
@@ -248,6 +280,7 @@ func providerSchema() schema.Schema {
 					"local":       schema.SingleNestedAttribute{Optional: true, Attributes: localAttributes(), MarkdownDescription: local},
 					"docker":      schema.SingleNestedAttribute{Optional: true, Attributes: dockerAttributes(), MarkdownDescription: docker},
 					"e2b":         schema.SingleNestedAttribute{Optional: true, Attributes: e2bAttributes(), MarkdownDescription: e2b},
+					"modal":       schema.SingleNestedAttribute{Optional: true, Attributes: modalAttributes(), MarkdownDescription: modal},
 				}},
 			},
 		},
@@ -301,7 +334,7 @@ func decodeBlock(ctx context.Context, raw tfsdk.Config) (block config.Config, un
 		block.Backends[name] = backend
 	}
 	for _, name := range known {
-		object := map[string]types.Object{config.ExtensionLocal: model.Local, config.ExtensionDocker: model.Docker, config.ExtensionE2B: model.E2B}[name]
+		object := map[string]types.Object{config.ExtensionLocal: model.Local, config.ExtensionDocker: model.Docker, config.ExtensionE2B: model.E2B, config.ExtensionModal: model.Modal}[name]
 		if object.IsNull() {
 			continue
 		}
@@ -329,7 +362,7 @@ func (b backendModel) decode(ctx context.Context, at path.Path) (config.Backend,
 		backend.Config = json.RawMessage(b.ConfigJSON.ValueString())
 	}
 	for _, name := range known {
-		object := map[string]types.Object{config.ExtensionLocal: b.Local, config.ExtensionDocker: b.Docker, config.ExtensionE2B: b.E2B}[name]
+		object := map[string]types.Object{config.ExtensionLocal: b.Local, config.ExtensionDocker: b.Docker, config.ExtensionE2B: b.E2B, config.ExtensionModal: b.Modal}[name]
 		switch {
 		case object.IsNull():
 		case backend.Extension != "" || backend.Config != nil:

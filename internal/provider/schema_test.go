@@ -127,7 +127,7 @@ func TestProviderBlockIsTheConfiguration(t *testing.T) {
 		ours[a.Name] = true
 	}
 	for _, a := range config.Attributes() {
-		if a.Type == config.TypeExtension && a.Name != config.ExtensionLocal && a.Name != config.ExtensionDocker && a.Name != config.ExtensionE2B {
+		if a.Type == config.TypeExtension && a.Name != config.ExtensionLocal && a.Name != config.ExtensionDocker && a.Name != config.ExtensionE2B && a.Name != config.ExtensionModal {
 			continue
 		}
 		if !ours[a.Name] {

@@ -28,7 +28,7 @@ func TestLdflagsAreThoseOfTheBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := values{ProjectName: r.ProjectName, Version: "1.2.3", Commit: "abc", Env: map[string]string{"GVISOR_VERSION": gvisor}}
-	for id, binary := range map[string]repo.Binary{"provider": repo.Provider, "cli": repo.CLI, "extension-local": repo.ExtensionLocal} {
+	for id, binary := range map[string]repo.Binary{"provider": repo.Provider, "cli": repo.CLI, "extension-local": repo.ExtensionLocal, "extension-modal": repo.ExtensionModal} {
 		b, err := r.build(id)
 		if err != nil {
 			t.Fatal(err)

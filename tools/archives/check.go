@@ -91,6 +91,18 @@ func checkProvider(p *packer, name string, pl platform) error {
 	if want := slices.Contains(repo.ExtensionPlatforms, pl.OS+"/"+pl.Arch); extension != want {
 		return fmt.Errorf("%s: embedded backend in the archive: %v, want %v", name, extension, want)
 	}
+	modal, err := p.build("extension-modal")
+	if err != nil {
+		return err
+	}
+	file := repo.ExtensionModal.Name
+	if pl.OS == "windows" {
+		file += ".exe"
+	}
+	_, extension = sizes[file]
+	if want := slices.Contains(modal.platforms(), pl); extension != want {
+		return fmt.Errorf("%s: extension for Modal in the archive: %v, want %v", name, extension, want)
+	}
 	return nil
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command build puts the project's binaries into bin/: the provider, the
-// command line (the same program) and the embedded backend's extension.
+// command line (the same program), and the extensions.
 package main
 
 import (
@@ -62,6 +62,12 @@ func run(ctx context.Context, version, out string, containers bool) error {
 		return err
 	}
 	report(filepath.Join(out, repo.CLI.Name), begin)
+	begin = time.Now()
+	modal := filepath.Join(out, repo.ExtensionModal.Name)
+	if err := repo.Build(ctx, root, repo.ExtensionModal, target, modal); err != nil {
+		return err
+	}
+	report(modal, begin)
 	if !slices.Contains(repo.ExtensionPlatforms, target.OS+"/"+target.Arch) {
 		fmt.Fprintf(os.Stderr, "no %s: the embedded backend exists for %v\n", repo.ExtensionLocal.Name, repo.ExtensionPlatforms)
 		return nil

@@ -64,10 +64,19 @@ func parts() []part {
 			run:     goTest(".", []string{"CGO_ENABLED=1"}, "-race", "-run", "^TestDocker", "./internal/backend/docker/...", "./tools/dockeracc"),
 		},
 		{
+			name:    "modal",
+			what:    "the extension for Modal, against a server that plays the vendor",
+			prepare: nil,
+			run:     goTest("extensions/modal", nil, "./..."),
+		},
+		{
 			name:    "clouds",
 			what:    "the servers that play clouds, and the vendors' own clients against them",
 			prepare: nil,
-			run:     goTest(".", nil, "-run", "^TestClouds", "-v", "./tools/sdkcheck/..."),
+			run: each(
+				goTest(".", nil, "-run", "^TestClouds", "-v", "./tools/sdkcheck/..."),
+				goTest("tools/sdkcheck/modal", nil, "-run", "^TestClouds", "-v", "./..."),
+			),
 		},
 		{
 			name:    "acc",
@@ -222,6 +231,18 @@ func goTest(module string, env []string, args ...string) func(context.Context, *
 			count.add(failure(r, "go "+strings.Join(args, " "), fmt.Errorf("no test ran")))
 		}
 		return count, ""
+	}
+}
+
+// each runs one after the other, whatever came of the one before.
+func each(runs ...func(context.Context, *runner) (tally, string)) func(context.Context, *runner) (tally, string) {
+	return func(ctx context.Context, r *runner) (tally, string) {
+		var total tally
+		for _, run := range runs {
+			count, _ := run(ctx, r)
+			total.add(count)
+		}
+		return total, ""
 	}
 }
 

@@ -30,6 +30,7 @@ var (
 	Provider       = Binary{Name: "terraform-provider-sandboxer", Dir: "."}
 	CLI            = Binary{Name: "sandboxer", Dir: "."}
 	ExtensionLocal = Binary{Name: "sandboxer-extension-local", Dir: "extensions/local"}
+	ExtensionModal = Binary{Name: "sandboxer-extension-modal", Dir: "extensions/modal"}
 )
 
 // DockerPrograms are the Docker backend's programs that run in containers:

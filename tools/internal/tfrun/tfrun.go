@@ -56,6 +56,7 @@ func New(cli, bin, scratch string) (*Workspace, error) {
 		files := map[string]string{
 			repo.Provider.Name:       repo.Provider.Name + "_v" + mirrored,
 			repo.ExtensionLocal.Name: repo.ExtensionLocal.Name,
+			repo.ExtensionModal.Name: repo.ExtensionModal.Name,
 		}
 		for _, b := range repo.DockerPrograms {
 			name := b.Name + "-linux-" + runtime.GOARCH

@@ -116,7 +116,7 @@ func listPrices() map[string]sandbox.Price {
 	free := sandbox.Price{}
 	return map[string]sandbox.Price{
 		ExtensionLocal: free, ExtensionDocker: free, "saas-stub": free,
-		ExtensionE2B: {CPU: 50_400, Memory: 16_200, CPUs: 2, MemoryBytes: 512 << 20, AsOf: "2026-08-06"},
+		ExtensionE2B:   {CPU: 50_400, Memory: 16_200, CPUs: 2, MemoryBytes: 512 << 20, AsOf: "2026-08-06"},
 		ExtensionModal: {CPU: 141_480, Memory: 23_976, CPUs: 0.125, MemoryBytes: 128 << 20, AsOf: "2026-06-27"},
 	}
 }

@@ -8,7 +8,6 @@ package modaltest
 
 import (
 	"context"
-	"math"
 	"net/netip"
 	"path/filepath"
 	"regexp"
@@ -610,8 +609,4 @@ func (c *controlPlane) SandboxStdinWrite(ctx context.Context, req *pb.SandboxStd
 // unixSeconds is a time as the vendor writes it.
 func unixSeconds(t time.Time) float64 {
 	return float64(t.UnixMicro()) / 1e6
-}
-
-func fromUnixSeconds(n float64) time.Time {
-	return time.UnixMicro(int64(math.Round(n * 1e6))).UTC()
 }

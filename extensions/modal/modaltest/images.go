@@ -28,7 +28,6 @@ type image struct {
 	snapshot bool
 	expires  time.Time // zero is never
 	failed   string    // why the build failed
-	name     string    // that it was published under
 }
 
 // snapshotLife is how long the image of a snapshot is kept when nobody says.
@@ -208,6 +207,41 @@ func (c *controlPlane) ImageFromId(_ context.Context, req *pb.ImageFromIdRequest
 		return nil, err
 	}
 	return pb.ImageFromIdResponse_builder{ImageId: found.id, Metadata: pb.ImageMetadata_builder{}.Build()}.Build(), nil
+}
+
+// published is the name that an image is published under: with its environment
+// where the name has none, and the tag latest where it has none.
+func published(environment, name string) string {
+	if !strings.Contains(name, "/") {
+		name = environmentOf(environment) + "/" + name
+	}
+	if !strings.Contains(name[strings.LastIndexByte(name, '/'):], ":") {
+		name += ":latest"
+	}
+	return name
+}
+
+func (c *controlPlane) ImagePublish(_ context.Context, req *pb.ImagePublishRequest) (*pb.ImagePublishResponse, error) {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, err := s.lookup(req.GetImageId())
+	if err != nil {
+		return nil, err
+	}
+	s.published[published(req.GetEnvironmentName(), req.GetTag())] = found.id
+	return pb.ImagePublishResponse_builder{ImageId: found.id, RevisionId: mint("ir-", alphanumeric, 22)}.Build(), nil
+}
+
+func (c *controlPlane) ImageGetByTag(_ context.Context, req *pb.ImageGetByTagRequest) (*pb.ImageGetByTagResponse, error) {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, err := s.lookup(s.published[published(req.GetEnvironmentName(), req.GetTag())])
+	if err != nil {
+		return nil, status.Errorf(codes.NotFound, "Image '%s' not found", req.GetTag())
+	}
+	return pb.ImageGetByTagResponse_builder{ImageId: found.id}.Build(), nil
 }
 
 func (c *controlPlane) ImageDelete(_ context.Context, req *pb.ImageDeleteRequest) (*emptypb.Empty, error) {

@@ -142,22 +142,22 @@ func (r *router) start(sb *sandbox, p *process, req *pb.TaskExecStartRequest) er
 }
 
 // process returns a command of a task, also after the end of both.
-func (r *router) process(ctx context.Context, task, id string) (*sandbox, *process, error) {
+func (r *router) process(ctx context.Context, task, id string) (*process, error) {
 	sb, err := r.server.taskOf(ctx, task)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	p := sb.processes[id]
 	if p == nil {
-		return nil, nil, status.Errorf(codes.NotFound, "no exec %q", id)
+		return nil, status.Errorf(codes.NotFound, "no exec %q", id)
 	}
-	return sb, p, nil
+	return p, nil
 }
 
 func (r *router) TaskExecWait(ctx context.Context, req *pb.TaskExecWaitRequest) (*pb.TaskExecWaitResponse, error) {
-	_, p, err := r.process(ctx, req.GetTaskId(), req.GetExecId())
+	p, err := r.process(ctx, req.GetTaskId(), req.GetExecId())
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (r *router) TaskExecWait(ctx context.Context, req *pb.TaskExecWaitRequest) 
 }
 
 func (r *router) TaskExecPoll(ctx context.Context, req *pb.TaskExecPollRequest) (*pb.TaskExecPollResponse, error) {
-	_, p, err := r.process(ctx, req.GetTaskId(), req.GetExecId())
+	p, err := r.process(ctx, req.GetTaskId(), req.GetExecId())
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (r *router) TaskExecPoll(ctx context.Context, req *pb.TaskExecPollRequest) 
 }
 
 func (r *router) TaskExecStdioRead(req *pb.TaskExecStdioReadRequest, answer grpc.ServerStreamingServer[pb.TaskExecStdioReadResponse]) error {
-	_, p, err := r.process(answer.Context(), req.GetTaskId(), req.GetExecId())
+	p, err := r.process(answer.Context(), req.GetTaskId(), req.GetExecId())
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (r *router) TaskExecStdioRead(req *pb.TaskExecStdioReadRequest, answer grpc
 }
 
 func (r *router) TaskExecStdinWrite(ctx context.Context, req *pb.TaskExecStdinWriteRequest) (*pb.TaskExecStdinWriteResponse, error) {
-	_, p, err := r.process(ctx, req.GetTaskId(), req.GetExecId())
+	p, err := r.process(ctx, req.GetTaskId(), req.GetExecId())
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (r *router) TaskExecStdinWriteStream(stream grpc.ClientStreamingServer[pb.T
 	if start == nil {
 		return status.Error(codes.InvalidArgument, "the stream does not begin with its start")
 	}
-	_, p, err := r.process(stream.Context(), start.GetTaskId(), start.GetExecId())
+	p, err := r.process(stream.Context(), start.GetTaskId(), start.GetExecId())
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (r *router) TaskExecStdinWriteStream(stream grpc.ClientStreamingServer[pb.T
 }
 
 func (r *router) TaskExecStdinStatus(ctx context.Context, req *pb.TaskExecStdinStatusRequest) (*pb.TaskExecStdinStatusResponse, error) {
-	_, p, err := r.process(ctx, req.GetTaskId(), req.GetExecId())
+	p, err := r.process(ctx, req.GetTaskId(), req.GetExecId())
 	if err != nil {
 		return nil, err
 	}

@@ -76,6 +76,7 @@ type Server struct {
 	apps      map[string]*app     // by environment and name
 	images    map[string]*image   // by id
 	recipes   map[string]string   // to image ids
+	published map[string]string   // names to image ids
 	secrets   map[string]*secret  // by id
 	volumes   map[string]*volume  // by environment and name
 	sandboxes map[string]*sandbox // by id
@@ -122,7 +123,7 @@ func New(options Options) (*Server, error) {
 		options.Address = "127.0.0.1:0"
 	}
 	s := &Server{
-		options: options, apps: map[string]*app{}, images: map[string]*image{}, recipes: map[string]string{}, secrets: map[string]*secret{},
+		options: options, apps: map[string]*app{}, images: map[string]*image{}, recipes: map[string]string{}, published: map[string]string{}, secrets: map[string]*secret{},
 		volumes: map[string]*volume{}, sandboxes: map[string]*sandbox{}, tasks: map[string]*sandbox{}, memories: map[string]*memory{}, replays: map[string]string{},
 	}
 	s.faults.server = s

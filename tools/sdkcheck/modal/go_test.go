@@ -310,6 +310,21 @@ var calls = map[string]act{
 		}
 		return image.ImageID[:3], nil
 	},
+	"3.publish": func(ctx context.Context, _ *testing.T, g *golang) (any, error) {
+		image, err := g.Images.FromRegistry("alpine:3", nil).Build(ctx, g.app, nil)
+		if err != nil {
+			return nil, err
+		}
+		if err := image.Publish(ctx, "base:1", nil); err != nil {
+			return nil, err
+		}
+		found, err := g.Images.FromName(ctx, "base:1", nil)
+		return err == nil && found.ImageID == image.ImageID, err
+	},
+	"3.unpublished": func(ctx context.Context, _ *testing.T, g *golang) (any, error) {
+		_, err := g.Images.FromName(ctx, "none", nil)
+		return nil, err
+	},
 	"3.named": func(ctx context.Context, _ *testing.T, g *golang) (any, error) {
 		sb, err := g.create(ctx, &modal.SandboxCreateParams{Name: "one", Command: idle, EncryptedPorts: []int{8443}, UnencryptedPorts: []int{8080}})
 		if err != nil {

@@ -410,13 +410,15 @@ func (e *Extension) taken(ctx context.Context, opts sdk.CreateOptions, nonce str
 		if v.tags[tagNonce] == nonce {
 			return v, nil
 		}
-		f, err := e.meaning(v, opts.Identity.Fleet)
-		if err != nil {
-			return vendorSandbox{}, errors.Join(cause, err)
-		}
-		return vendorSandbox{}, sdk.Conflict(f.lease, "sandbox %s exists as Modal sandbox %s", opts.ID, v.ref)
 	}
-	return vendorSandbox{}, cause
+	if len(all) == 0 {
+		return vendorSandbox{}, cause
+	}
+	f, err := e.meaning(all[0], opts.Identity.Fleet)
+	if err != nil {
+		return vendorSandbox{}, errors.Join(cause, err)
+	}
+	return vendorSandbox{}, sdk.Conflict(f.lease, "sandbox %s exists as Modal sandbox %s", opts.ID, f.vendor.ref)
 }
 
 const (

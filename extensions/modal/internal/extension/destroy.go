@@ -80,7 +80,8 @@ func (e *Extension) Destroy(ctx context.Context, opts sdk.DestroyOptions) (sdk.D
 		last = errContradiction // every terminate was said to be done
 	}
 	if errors.Is(last, sdk.ErrNotFound) {
-		last = fmt.Errorf("%w: it is listed and can't be ended: %s", errContradiction, last)
+		// Not its kind: nothing was seen to be gone.
+		last = fmt.Errorf("%w: it is listed and can't be ended: %s", errContradiction, last.Error())
 	}
 	return result, fmt.Errorf("sandbox %s could not be seen gone: %w", target.ID, last)
 }

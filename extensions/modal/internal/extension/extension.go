@@ -134,12 +134,11 @@ func (e *Extension) Close() error {
 // Probe asks the vendor whose token it is.
 func (e *Extension) Probe(ctx context.Context, _ sdk.ProbeOptions) (sdk.ProbeResult, error) {
 	result := sdk.ProbeResult{Usable: true, Capabilities: capabilities()}
-	workspace, err := e.client.workspace(ctx)
-	if err != nil {
+	if workspace, err := e.client.workspace(ctx); err != nil {
 		result.Usable, result.Reason, result.Advice = false, err.Error(), "see whether Modal reports an outage, and whether the token is one of the workspace"
-		return result, nil
+	} else {
+		result.Details = []sdk.Detail{{Name: "workspace", Value: workspace}}
 	}
-	result.Details = []sdk.Detail{{Name: "workspace", Value: workspace}}
 	return result, nil
 }
 

@@ -88,13 +88,13 @@ func (e *Extension) find(ctx context.Context, target sdk.Target) (found, error) 
 	if err != nil {
 		return found{}, err
 	}
-	for _, v := range all {
-		if v.ref == target.Ref {
-			// A listing may lag behind an end, or the answer was a lie.
-			// Neither is "unreachable", which would be no news of it.
-			return found{}, fmt.Errorf("%w about sandbox %s (%s): it is listed and not found", errContradiction, target.ID, v.ref)
-		}
-		return e.meaning(v, target.Fleet)
+	switch {
+	case len(all) > 0 && all[0].ref == target.Ref:
+		// A listing may lag behind an end, or the answer was a lie. Neither is
+		// "unreachable", which would be no news of it.
+		return found{}, fmt.Errorf("%w about sandbox %s (%s): it is listed and not found", errContradiction, target.ID, target.Ref)
+	case len(all) > 0:
+		return e.meaning(all[0], target.Fleet)
 	}
 	if incomplete != "" {
 		return found{}, sdk.Errorf(sdk.ErrUnreachable, "sandbox %s was not found, but %s", target.ID, incomplete)

@@ -262,7 +262,7 @@ func (s settings) fromFile() (profile fileProfile, err error) {
 	if name == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return profile, nil //nolint:nilerr // without a home there is no file in it
+			return profile, nil // without a home there is no file in it
 		}
 		name = filepath.Join(home, ".modal.toml")
 	}

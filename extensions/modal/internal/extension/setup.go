@@ -126,14 +126,14 @@ func (e *Extension) setUp(ctx context.Context, f found, s setup) error {
 	ctx, cancel := context.WithTimeout(ctx, setupDeadline)
 	defer cancel()
 	if s.archive != nil || s.clear {
-		clear, archive := "", ""
+		removes, archive := "", ""
 		if s.clear {
-			clear = "yes"
+			removes = "yes"
 		}
 		if s.archive != nil {
 			archive = "yes"
 		}
-		if err := e.script(ctx, f, bytes.NewReader(s.archive), unpackScript, clear, secretsDir, archive); err != nil {
+		if err := e.script(ctx, f, bytes.NewReader(s.archive), unpackScript, removes, secretsDir, archive); err != nil {
 			return fmt.Errorf("unpack files: %w", err)
 		}
 	}

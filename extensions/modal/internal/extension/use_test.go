@@ -97,6 +97,7 @@ func TestParameters(t *testing.T) {
 		"idle_timeout": func(o *sdk.CreateOptions) { o.IdleTimeout = 1500 * time.Millisecond },
 		"build":        func(o *sdk.CreateOptions) { o.Profile.Build = &sdk.BuildSource{Context: "."} },
 		"image":        func(o *sdk.CreateOptions) { o.Profile.Image = "registry.invalid/app:1" },
+		"template":     func(o *sdk.CreateOptions) { o.Profile.Template = "no-such-image" },
 		"env":          func(o *sdk.CreateOptions) { o.Env = map[string]string{"A-B": "x"} },
 	} {
 		opts := c.creation(2)

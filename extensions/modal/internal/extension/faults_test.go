@@ -42,7 +42,7 @@ func TestLostCreateAnswers(t *testing.T) {
 	}
 	for _, noDedup := range []bool{false, true} {
 		t.Run(fmt.Sprintf("no deduplication %v", noDedup), func(t *testing.T) {
-			c := newCloud(t, modaltest.Options{NoDedup: noDedup})
+			c := newCloud(t, modaltest.Options{NoDedup: noDedup, Concurrent: 2 * n})
 			c.mustCreate(t, 0) // makes the app
 			c.Forget()
 			c.Inject(modaltest.Fault{Call: modaltest.CallCreate, Lie: modaltest.LoseAnswer})

@@ -59,6 +59,8 @@ var rules = []rule{
 	// nothing of another, of the ledger or of any face.
 	{"internal/backend", []string{"sdk", "sdk/plugin/...", "internal/clock", "internal/failpoint"}},
 	{"internal/sshtransport/...", []string{"sdk", "internal/clock"}},
+	// A server that plays a vendor is of the tests, and not of its backend.
+	{"internal/backend/e2b/e2btest/...", []string{"internal/clock", "internal/jail"}},
 	{"internal/backend/*/...", []string{"sdk", "sdk/copytar", "sdk/isolation", "sdk/portable", "internal/clock", "internal/sshtransport/..."}},
 
 	// The verbs, the only place that orders ledger, backend and events.
@@ -90,7 +92,6 @@ var rules = []rule{
 	{".", []string{"sdk/...", "internal/..."}},
 
 	// Heavy extensions stand outside, as a third party's would: sdk is enough.
-	// A server that plays a vendor is of the tests, and not of the extension.
 	{"extensions/modal/modaltest/...", []string{"internal/clock", "internal/jail"}},
 	{"extensions/*/...", []string{"sdk/...", "internal/failpoint"}},
 

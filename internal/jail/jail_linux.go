@@ -176,8 +176,8 @@ func processesIn(root os.FileInfo) []int {
 	return found
 }
 
-// Kill ends one process by the signal that can't be caught.
-func Kill(pid int) { _ = syscall.Kill(pid, killSignal) } // it may have ended
+// Signal sends a signal to one process, which may have ended.
+func Signal(pid int, signal syscall.Signal) { _ = syscall.Kill(pid, signal) } // see above
 
 // SignalOf returns the signal that ended a process, or 0.
 func SignalOf(state *os.ProcessState) syscall.Signal {

@@ -30,8 +30,8 @@ func (j *Jail) Command(string, []string, []string) (*exec.Cmd, error) {
 
 func (j *Jail) signal(syscall.Signal) {}
 
-// Kill has nothing to end.
-func Kill(int) {}
+// Signal does nothing: nothing runs here.
+func Signal(int, syscall.Signal) {}
 
-// SignalOf returns 0: nothing runs here.
+// SignalOf returns 0.
 func SignalOf(*os.ProcessState) syscall.Signal { return 0 }

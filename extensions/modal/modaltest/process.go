@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
@@ -196,7 +197,7 @@ func (s *Server) run(p *process, cmd *exec.Cmd, limit time.Duration, ended func(
 		if limit > 0 {
 			go func() {
 				if s.options.Clock.Sleep(over, limit) == nil {
-					jail.Kill(p.pid)
+					jail.Signal(p.pid, syscall.SIGKILL)
 				}
 			}()
 		}

@@ -37,7 +37,7 @@ func (e *envd) serveFiles(w http.ResponseWriter, r *http.Request) {
 		envdProblem(w, http.StatusUnauthorized, "no user %q", user(r))
 		return
 	}
-	if err := e.machine.jail.open(); err != nil {
+	if err := e.machine.root.Open(); err != nil {
 		envdProblem(w, http.StatusInternalServerError, "%s", err)
 		return
 	}
@@ -53,7 +53,7 @@ func (e *envd) serveFiles(w http.ResponseWriter, r *http.Request) {
 
 func (e *envd) download(w http.ResponseWriter, r *http.Request, home string) {
 	name := r.URL.Query().Get("path")
-	resolved, err := e.machine.jail.inside(name, home)
+	resolved, err := e.machine.root.inside(name, home)
 	if err != nil {
 		envdProblem(w, http.StatusBadRequest, "%s", err)
 		return
@@ -162,7 +162,7 @@ func (e *envd) upload(w http.ResponseWriter, r *http.Request, home string) {
 
 // put writes one file and returns its path in the sandbox.
 func (e *envd) put(name, home string, from io.Reader) (at string, status int, err error) {
-	resolved, err := e.machine.jail.inside(name, home)
+	resolved, err := e.machine.root.inside(name, home)
 	if err != nil {
 		return "", http.StatusBadRequest, err
 	}
@@ -240,7 +240,7 @@ func (e *envd) serveFilesystem(w http.ResponseWriter, r *http.Request, method st
 			name = path.Join(home, name)
 		}
 		name = path.Clean(name)
-		parent, err := e.machine.jail.inside(path.Dir(name), home)
+		parent, err := e.machine.root.inside(path.Dir(name), home)
 		if err != nil {
 			return "", "", rpcFail("invalid_argument", "%s", err)
 		}
@@ -318,7 +318,7 @@ func (e *envd) serveFilesystem(w http.ResponseWriter, r *http.Request, method st
 		return
 	}
 	unary(w, r, &req, func() (any, *rpcError) {
-		if err := e.machine.jail.open(); err != nil {
+		if err := e.machine.root.Open(); err != nil {
 			return nil, rpcFail("internal", "%s", err)
 		}
 		return call()

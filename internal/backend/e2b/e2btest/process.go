@@ -20,9 +20,11 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/internal/clock"
+	"github.com/sand-boxer/terraform-provider-sandboxer/internal/jail"
 )
 
 type processConfig struct {
@@ -190,8 +192,8 @@ func (e *envd) start(req startRequest, user string) (*process, *stream, *rpcErro
 	if cwd == "" {
 		cwd = home
 	}
-	j := e.machine.jail
-	if err := j.open(); err != nil {
+	j := e.machine.root
+	if err := j.Open(); err != nil {
 		return nil, nil, rpcFail("internal", "%s", err)
 	}
 	resolved, err := j.inside(cwd, home)
@@ -211,7 +213,7 @@ func (e *envd) start(req startRequest, user string) (*process, *stream, *rpcErro
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		environ = append(environ, name+"="+env[name])
 	}
-	cmd, err := j.command(cwd, req.Process.Cmd, req.Process.Args, environ)
+	cmd, err := j.Command(cwd, append([]string{req.Process.Cmd}, req.Process.Args...), environ)
 	if err != nil {
 		return nil, nil, rpcFail("internal", "%s", err)
 	}
@@ -293,7 +295,7 @@ func endOf(state *os.ProcessState, err error) *endEvent {
 	if err != nil {
 		return &endEvent{ExitCode: -1, Status: err.Error(), Error: err.Error()}
 	}
-	if signal := signalOf(state); signal != 0 {
+	if signal := jail.SignalOf(state); signal != 0 {
 		text := "signal: " + signal.String()
 		return &endEvent{ExitCode: -1, Status: text, Error: text}
 	}
@@ -346,7 +348,7 @@ func (e *envd) serveProcess(w http.ResponseWriter, r *http.Request, method strin
 	if lies && e.server.faults.before(fault, w) {
 		return
 	}
-	table := &e.machine.jail.table
+	table := &e.machine.root.table
 	switch method {
 	case "Start":
 		e.stream(w, r, func() (*process, *stream, *rpcError) {
@@ -395,9 +397,9 @@ func (e *envd) serveProcess(w http.ResponseWriter, r *http.Request, method strin
 			}
 			switch req.Signal {
 			case "SIGNAL_SIGTERM":
-				_ = kill(p.pid, 15) // it may be ending
+				jail.Signal(p.pid, syscall.SIGTERM)
 			case "SIGNAL_SIGKILL":
-				_ = kill(p.pid, killSignal)
+				jail.Signal(p.pid, syscall.SIGKILL)
 			default:
 				return nil, rpcFail("invalid_argument", "invalid signal %q", req.Signal)
 			}
@@ -516,7 +518,7 @@ func (e *envd) stream(w http.ResponseWriter, r *http.Request, open func() (*proc
 		select {
 		case <-s.more:
 		case <-timedOut:
-			_ = kill(p.pid, killSignal) // the direct process and no child of it
+			jail.Signal(p.pid, syscall.SIGKILL) // the direct process and no child of it
 			finish(rpcFail("deadline_exceeded", "context deadline exceeded"))
 			return
 		case <-ping:

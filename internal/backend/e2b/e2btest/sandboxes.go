@@ -169,7 +169,7 @@ func (s *Server) start(t *template, c creation) *machine {
 			m.env = maps.Clone(t.image.env)
 		}
 	}
-	m.jail = s.newJail(m.id, dir)
+	m.root = s.newRoot(m.id, dir)
 	s.machines[m.id] = m
 	t.spawned++
 	t.lastSpawn = now
@@ -314,7 +314,7 @@ func (s *Server) remove(r *request) (answer, *problem) {
 	s.mu.Lock()
 	s.drop(m)
 	s.mu.Unlock()
-	m.jail.close()
+	m.root.Close()
 	return answer{status: http.StatusNoContent}, nil
 }
 
@@ -567,7 +567,7 @@ func (s *Server) checkpoint(id string) (*machine, *image, *problem) {
 	}
 	s.pause(s.options.SnapshotTakes)
 	made, err := s.capture(m)
-	m.jail.thaw()
+	m.root.Thaw()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.settle(running)

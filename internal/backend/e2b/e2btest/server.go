@@ -129,7 +129,7 @@ func (s *Server) Close() error {
 	all := slices.Collect(maps.Values(s.machines))
 	s.mu.Unlock()
 	for _, m := range all {
-		m.jail.close()
+		m.root.Close()
 	}
 	s.running.Wait()
 	if s.temp {
@@ -216,11 +216,11 @@ func (s *Server) Kill(id string) error {
 	}
 	s.drop(m)
 	s.mu.Unlock()
-	m.jail.close()
+	m.root.Close()
 	return nil
 }
 
-// drop forgets a sandbox. The caller holds the lock and closes the jail after it.
+// drop forgets a sandbox. The caller holds the lock and closes its root after it.
 func (s *Server) drop(m *machine) {
 	m.state, m.stored = none, nil
 	delete(s.machines, m.id)

@@ -45,7 +45,7 @@ type machine struct {
 
 	stored *image // nil while nothing is stored
 	frozen bool   // paused with its processes, which are stopped
-	jail   *jail
+	root   *root
 }
 
 // image is files that are kept, and what the memory beside them held.
@@ -170,7 +170,7 @@ func (s *Server) evict() {
 // ever resumed, snapshotted or forked shows as paused from now on.
 func (s *Server) finishKill(m *machine) {
 	s.pause(s.options.KillTakes)
-	m.jail.close()
+	m.root.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.settle(none)
@@ -185,7 +185,7 @@ func (s *Server) finishPause(m *machine, memory bool) {
 	s.pause(s.options.PauseTakes)
 	stored, err := s.capture(m)
 	if !memory {
-		m.jail.killAll()
+		m.root.KillAll()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,8 +209,8 @@ func (s *Server) capture(m *machine) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.jail.freeze()
-	if err := m.jail.copyTo(dir); err != nil {
+	m.root.Freeze()
+	if err := m.root.CopyTo(dir); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -232,16 +232,16 @@ func (s *Server) resume(m *machine, timeout time.Duration, memory bool) *problem
 	m.lagging = now.Add(s.options.EdgeLag)
 	switch {
 	case m.frozen && memory:
-		m.jail.thaw()
+		m.root.Thaw()
 	default:
 		// A cold boot, or what was running is no longer there.
-		old := m.jail
-		m.jail = s.newJail(m.id, m.stored.dir)
+		old := m.root
+		m.root = s.newRoot(m.id, m.stored.dir)
 		m.env = nil
 		if memory {
 			m.env = maps.Clone(m.stored.env)
 		}
-		s.running.Go(old.close)
+		s.running.Go(old.Close)
 	}
 	m.frozen = false
 	return nil

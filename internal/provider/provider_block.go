@@ -155,6 +155,7 @@ func modalAttributes() map[string]schema.Attribute {
 		"default_image":    text("Image of a profile that names none. Default: `debian:12-slim`."),
 		"tunnels":          text("How ports of a profile are published on the internet: `tls` (default), where an endpoint speaks TLS on port 443, or `tcp`, in the clear."),
 		"snapshot_timeout": text("How long a filesystem snapshot may take, as a Go duration. Default: `10m`; the vendor's own is 55 s."),
+		"beyond_max":       text("What an extend does beyond the lifetime that the vendor was told at the create: `refuse` (default), or `replace`, which snapshots the sandbox, ends it and makes another one from that under the same id. Its files and variables go on; its processes, connections and addresses do not."),
 		"regions":          list("Regions that sandboxes may run in. Default: the vendor picks."),
 		"cloud":            text("Cloud that sandboxes run in: `aws`, `gcp`, `oci`. Default: the vendor picks."),
 		"volumes":          schema.MapAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: "Volumes of the workspace, by the absolute path that they are seen at in each sandbox. What is in them outlives sandboxes and is in no snapshot."},

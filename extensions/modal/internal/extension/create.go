@@ -123,6 +123,10 @@ func (e *Extension) Create(ctx context.Context, opts sdk.CreateOptions) (sdk.Cre
 type origin struct {
 	snapshot bool
 	secrets  bool // of the source, which are to go
+	keeps    bool // them, and they are to stay: it goes on in the place of its source
+	// generation is the lease's, of one that goes on and whose lock is held;
+	// zero is a new one.
+	generation int64
 }
 
 // create makes a sandbox from an image.
@@ -130,6 +134,9 @@ func (e *Extension) create(ctx context.Context, opts sdk.CreateOptions, app *mod
 	lease, lifetime, err := e.lifeOf(opts)
 	if err != nil {
 		return sdk.CreateResult{}, err
+	}
+	if from.generation > 0 {
+		lease.Generation = from.generation
 	}
 	setup, err := newSetup(opts, from)
 	if err != nil {
@@ -142,7 +149,7 @@ func (e *Extension) create(ctx context.Context, opts sdk.CreateOptions, app *mod
 	params.Timeout = lifetime
 	o := object{
 		Identity: opts.Identity, Profile: opts.Profile, OnExpiry: opts.OnExpiry, IdleTimeout: opts.IdleTimeout, PausedTTL: opts.PausedTTL,
-		Secrets: len(opts.Secrets) > 0, EndsAt: e.now().Add(lifetime).UTC(),
+		Secrets: len(opts.Secrets) > 0 || from.keeps, EndsAt: e.now().Add(lifetime).UTC(),
 	}
 	if o.OnExpiry == "" {
 		o.OnExpiry = sdk.OnExpiryDestroy
@@ -172,8 +179,14 @@ func (e *Extension) create(ctx context.Context, opts sdk.CreateOptions, app *mod
 		if err := e.setUp(ctx, f, setup); err != nil {
 			return sdk.CreateResult{}, e.undo(ctx, opts, err)
 		}
-		tunnels := f.vendor.tunnels
-		if f, err = e.setPhase(ctx, sdk.Target{ID: opts.ID, Ref: made.ref, Fleet: opts.Identity.Fleet}, phaseReady); err != nil {
+		tunnels, target := f.vendor.tunnels, sdk.Target{ID: opts.ID, Ref: made.ref, Fleet: opts.Identity.Fleet}
+		mark := func() (err error) { f, err = e.markReady(ctx, target); return err }
+		if from.generation > 0 {
+			err = mark() // its lease is being changed, under the lock
+		} else {
+			err = e.records.locked(ctx, opts.ID, mark)
+		}
+		if err != nil {
 			return sdk.CreateResult{}, e.undo(ctx, opts, err)
 		}
 		f.vendor.tunnels = tunnels
@@ -211,7 +224,7 @@ func (e *Extension) lifeOf(opts sdk.CreateOptions) (sdk.Lease, time.Duration, er
 		}
 	}
 	// A maximum is what can be reached, not what was wished for.
-	if latest := now.Add(longest - grace).UTC(); lease.MaxExpiresAt.After(latest) {
+	if latest := now.Add(longest - grace).UTC(); lease.MaxExpiresAt.After(latest) && e.settings.BeyondMax != beyondReplace {
 		lease.MaxExpiresAt = latest
 	}
 	lifetime := lease.MaxExpiresAt.Sub(now) + grace

@@ -21,13 +21,17 @@ import (
 // create.
 func (e *Extension) Extend(ctx context.Context, opts sdk.ExtendOptions) (sdk.ExtendResult, error) {
 	lease, err := e.changeLease(ctx, opts.Target, opts.Event, func(f found, now time.Time) (sdk.Lease, error) {
-		changed, err := sdk.ExtendLease(f.lease, now, opts.Generation, opts.ExpiresAt, opts.Event)
+		until := opts.ExpiresAt
+		if latest := now.Add(longest - 2*grace); until.After(latest) && e.settings.BeyondMax == beyondReplace {
+			until = latest // another one has no longer life, and takes its time
+		}
+		changed, err := sdk.ExtendLease(f.lease, now, opts.Generation, until, opts.Event)
 		if err == nil && changed == f.lease && opts.ExpiresAt.After(f.lease.MaxExpiresAt) {
 			return changed, &sdk.Error{
 				Kind: sdk.ErrUnsupported, Lease: &f.lease, Path: "ttl",
 				Message: fmt.Sprintf("sandbox %s ends at %s, its maximum: Modal fixes a lifetime of at most 24 h at the create, and nothing changes it later",
 					f.sandbox.ID, f.lease.MaxExpiresAt.UTC().Format(time.RFC3339)),
-				Advice: "take a snapshot and restore it, or create the next one with a later ttl.max",
+				Advice: "take a snapshot and restore it, create the next one with a later ttl.max, or have the backend replace it: beyond_max = \"replace\"",
 			}
 		}
 		return changed, err
@@ -69,6 +73,13 @@ func (e *Extension) changeLease(ctx context.Context, target sdk.Target, event sd
 			changed, err := rule(f, e.now())
 			if err != nil || changed == f.lease {
 				return err
+			}
+			if changed.ExpiresAt.After(f.object.EndsAt.Add(-grace)) {
+				if err := e.replace(ctx, f, changed); err != nil {
+					return err
+				}
+				lease = changed
+				return nil
 			}
 			tags := maps.Clone(f.vendor.tags)
 			drop(tags, tagLease)
@@ -112,24 +123,19 @@ func (e *Extension) readBack(ctx context.Context, f found, stored sdk.Lease) err
 	return nil
 }
 
-// setPhase marks a sandbox as ready.
-func (e *Extension) setPhase(ctx context.Context, target sdk.Target, phase string) (f found, err error) {
-	err = e.records.locked(ctx, target.ID, func() error {
-		for range leaseTries {
-			if f, err = e.find(ctx, target); err != nil {
-				return err
-			}
-			if f.vendor.tags[tagPhase] == phase {
-				return nil
-			}
-			tags := maps.Clone(f.vendor.tags)
-			tags[tagPhase] = phase
-			err := e.client.setTags(ctx, f.vendor.ref, tags)
-			if err != nil && !isLost(err) && !errors.Is(err, sdk.ErrNotFound) && !errors.Is(err, sdk.ErrConflict) {
-				return err
-			}
+// markReady marks a sandbox as ready. Whoever calls it has the lock.
+func (e *Extension) markReady(ctx context.Context, target sdk.Target) (found, error) {
+	for range leaseTries {
+		f, err := e.find(ctx, target)
+		if err != nil || f.vendor.tags[tagPhase] == phaseReady {
+			return f, err
 		}
-		return sdk.Errorf(sdk.ErrUnreachable, "the tags of %s could not be changed in %d tries", target.ID, leaseTries)
-	})
-	return f, err
+		tags := maps.Clone(f.vendor.tags)
+		tags[tagPhase] = phaseReady
+		err = e.client.setTags(ctx, f.vendor.ref, tags)
+		if err != nil && !isLost(err) && !errors.Is(err, sdk.ErrNotFound) && !errors.Is(err, sdk.ErrConflict) {
+			return f, err
+		}
+	}
+	return found{}, sdk.Errorf(sdk.ErrUnreachable, "the tags of %s could not be changed in %d tries", target.ID, leaseTries)
 }

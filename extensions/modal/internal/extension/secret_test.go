@@ -217,6 +217,7 @@ func TestSettings(t *testing.T) {
 	}{
 		{map[string]any{"tunnels": "udp"}, "tunnels"},
 		{map[string]any{"snapshot_timeout": "55"}, "snapshot_timeout"},
+		{map[string]any{"beyond_max": "yes"}, "beyond_max"},
 		{map[string]any{"snapshot_timeout": "1500ms"}, "snapshot_timeout"},
 		{map[string]any{"volumes": map[string]string{"data": "v"}}, "volumes"},
 		{map[string]any{"volumes": map[string]string{"/data/../etc": "v"}}, "volumes"},

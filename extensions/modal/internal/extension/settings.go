@@ -38,12 +38,19 @@ type settings struct {
 	DefaultImage    string
 	Tunnels         string
 	SnapshotTimeout time.Duration
+	BeyondMax       string
 	Regions         []string
 	Cloud           string
 	Volumes         map[string]string
 	Secrets         []string
 	StateDir        string
 }
+
+// The values of beyond_max.
+const (
+	beyondRefuse  = "refuse"
+	beyondReplace = "replace"
+)
 
 // The values of tunnels.
 const (
@@ -68,6 +75,7 @@ func configKeys() []sdk.ConfigKey {
 		{Name: "default_image", Type: "string", Description: "Image of a profile that names none. Default: `debian:12-slim`."},
 		{Name: "tunnels", Type: "string", Description: "How ports of a profile are published on the internet: `tls` (default), where an endpoint speaks TLS on port 443, or `tcp`, in the clear."},
 		{Name: "snapshot_timeout", Type: "string", Description: "How long a filesystem snapshot may take, as a Go duration. Default: `10m`; the vendor's own is 55 s."},
+		{Name: "beyond_max", Type: "string", Description: "What an extend does beyond the lifetime that the vendor was told at the create: `refuse` (default), or `replace`, which snapshots the sandbox, ends it and makes another one from that under the same id. Its files and variables go on; its processes, connections and addresses do not."},
 		{Name: "regions", Type: "list", Description: "Regions that sandboxes may run in. Default: the vendor picks."},
 		{Name: "cloud", Type: "string", Description: "Cloud that sandboxes run in: `aws`, `gcp`, `oci`. Default: the vendor picks."},
 		{Name: "volumes", Type: "map", Description: "Volumes of the workspace, by the absolute path that they are seen at in each sandbox. What is in them outlives sandboxes and is in no snapshot."},
@@ -87,7 +95,7 @@ func readSettings(config []byte, getenv func(string) string) (settings, error) {
 	secret, timeout := "", ""
 	into := map[string]any{
 		"token_id": &s.TokenID, "token_secret": &secret, "config_file": &s.ConfigFile, "profile": &s.Profile, "environment": &s.Environment,
-		"server_url": &s.ServerURL, "default_image": &s.DefaultImage, "tunnels": &s.Tunnels, "snapshot_timeout": &timeout, "regions": &s.Regions,
+		"server_url": &s.ServerURL, "default_image": &s.DefaultImage, "tunnels": &s.Tunnels, "snapshot_timeout": &timeout, "beyond_max": &s.BeyondMax, "regions": &s.Regions,
 		"cloud": &s.Cloud, "volumes": &s.Volumes, "secrets": &s.Secrets, "state_dir": &s.StateDir,
 	}
 	want := map[string]string{"regions": "a list of strings", "secrets": "a list of strings", "volumes": "a map of strings"}
@@ -138,6 +146,12 @@ func (s *settings) complete(getenv func(string) string) error {
 	}
 	if s.Tunnels != tunnelsTLS && s.Tunnels != tunnelsTCP {
 		return sdk.Invalid("tunnels", "%.40q is neither tls nor tcp", s.Tunnels)
+	}
+	if s.BeyondMax == "" {
+		s.BeyondMax = beyondRefuse
+	}
+	if s.BeyondMax != beyondRefuse && s.BeyondMax != beyondReplace {
+		return sdk.Invalid("beyond_max", "%.40q is neither refuse nor replace", s.BeyondMax)
 	}
 	for _, at := range slices.Sorted(maps.Keys(s.Volumes)) {
 		if !path.IsAbs(at) || path.Clean(at) != at || at == "/" || !sdk.IsName(s.Volumes[at], 64) {

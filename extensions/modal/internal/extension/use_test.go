@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
+	"google.golang.org/grpc/codes"
 
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/modal/internal/extension"
 	"github.com/sand-boxer/terraform-provider-sandboxer/extensions/modal/modaltest"
@@ -156,6 +157,74 @@ func TestVolumesAndSecrets(t *testing.T) {
 		if _, err := e.Destroy(t.Context(), sdk.DestroyOptions{Target: target}); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Where the configuration says so, an extend beyond the vendor's lifetime goes on
+// in another sandbox under the same id, with the files, the variables and the
+// secrets of the first, and nothing of either is left behind.
+func TestBeyondTheVendorsLifetime(t *testing.T) {
+	c := newCloud(t, modaltest.Options{})
+	config, err := json.Marshal(map[string]string{"server_url": c.URL(), "state_dir": t.TempDir(), "token_id": testTokenID, "token_secret": testTokenSecret, "beyond_max": "replace"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := extension.New(extension.Options{Clock: ticking{c.clock}, Getenv: func(string) string { return "" }})
+	defer e.Close()
+	if _, err := e.Configure(t.Context(), sdk.ConfigureOptions{Backend: "b", Fleet: fleet, Config: config}); err != nil {
+		t.Fatal(err)
+	}
+	opts := c.creation(1)
+	opts.ExpiresAt, opts.MaxExpiresAt = start.Add(20*time.Hour), start.Add(60*time.Hour)
+	opts.Env, opts.Secrets = map[string]string{"GIVEN": "at the create"}, map[string]sdk.Secret{"API": "s3cret"}
+	opts.Profile.Command = []string{"sh", "-c", "echo $GIVEN >> /srv/starts; exec sleep 100000"}
+	made, err := e.Create(t.Context(), opts)
+	if err != nil || !made.Sandbox.Lease.MaxExpiresAt.Equal(opts.MaxExpiresAt) {
+		t.Fatalf("%+v, %v", made.Sandbox.Lease, err)
+	}
+	target := sdk.Target{ID: opts.ID, Ref: made.Sandbox.Ref, Fleet: fleet}
+	show := func(script string) string {
+		var out bytes.Buffer
+		if _, err := e.Exec(t.Context(), sdk.ExecOptions{Target: target, Command: []string{"sh", "-c", script}, Stdout: &out}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	show("echo kept > /srv/file")
+	c.clock.Advance(19 * time.Hour)
+	extend := func(generation int64, until time.Time) error {
+		granted, err := e.Extend(t.Context(), sdk.ExtendOptions{Target: target, Generation: generation, ExpiresAt: until, Event: sdk.EventRef{LedgerID: "x", Sequence: 10 + generation}})
+		if err == nil && (!granted.Lease.ExpiresAt.Equal(until) || granted.Lease.Generation != generation+1) {
+			t.Errorf("%+v was granted", granted.Lease)
+		}
+		return err
+	}
+	until := start.Add(40 * time.Hour)
+	if err := extend(1, until); err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.Get(t.Context(), sdk.GetOptions{Target: target})
+	if err != nil || got.Sandbox.Ref == made.Sandbox.Ref || got.Sandbox.Incarnation != 2 || got.Sandbox.Status != sdk.StatusReady || !got.Sandbox.Lease.ExpiresAt.Equal(until) {
+		t.Fatalf("%+v, %v", got.Sandbox, err)
+	}
+	if said := show(`cat /srv/file; echo "$GIVEN"; sleep 0.2; wc -l < /srv/starts; cat "$API_FILE"`); said != "kept\nat the create\n2\ns3cret" {
+		t.Errorf("it says %q", said)
+	}
+	if len(c.Running()) != 1 || len(c.Images()) != 0 {
+		t.Errorf("%d sandboxes run, and the images %v are left", len(c.Running()), c.Images())
+	}
+	// A failure in the middle loses nothing: the files are in a snapshot.
+	c.clock.Advance(18 * time.Hour)
+	c.Inject(modaltest.Fault{Call: modaltest.CallCreate, Lie: modaltest.Refuse, Code: codes.ResourceExhausted})
+	err = extend(2, start.Add(60*time.Hour))
+	c.Heal()
+	var said *sdk.Error
+	if !errors.As(err, &said) || said.Advice == "" {
+		t.Fatalf("a replacement that fails: %v", err)
+	}
+	kept, err := e.GetSnapshot(t.Context(), sdk.GetSnapshotOptions{SnapshotID: sdk.ExpirySnapshotID(opts.ID), Fleet: fleet})
+	if err != nil || kept.Snapshot.SandboxID != opts.ID || !kept.Snapshot.ContainsSecrets {
+		t.Errorf("%+v, %v", kept.Snapshot, err)
 	}
 }
 

@@ -119,12 +119,36 @@ func TestSampleIsPartOfTheRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &packer{release: r, sample: true}
+	p := &packer{release: r, only: sampled}
 	provider, err := p.build("provider")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := p.platforms(provider); len(got) != len(sampled) {
 		t.Errorf("of the sample %v the release has %v", sampled, got)
+	}
+}
+
+// A platform that a release does not have is refused, not built as nothing.
+func TestOnePlatform(t *testing.T) {
+	root, err := repo.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := readRelease(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.only("linux/arm64", false)
+	if err != nil || !slices.Equal(got, []platform{{"linux", "arm64"}}) {
+		t.Errorf("linux/arm64: %v, %v", got, err)
+	}
+	for _, one := range []string{"darwin/386", "linux", "plan9/amd64", "linux/amd64/v1"} {
+		if got, err := r.only(one, false); err == nil {
+			t.Errorf("%s: no error, and %v", one, got)
+		}
+	}
+	if _, err := r.only("linux/amd64", true); err == nil {
+		t.Error("a platform and a sample at once are accepted")
 	}
 }

@@ -8,6 +8,7 @@
 //	go run ./tools/archives          # into dist/
 //	go run ./tools/archives -check   # into a temporary directory, looked into and removed
 //	go run ./tools/archives -check -sample   # likewise, of each operating system and word size one platform
+//	go run ./tools/archives -out DIR -platform linux/amd64   # into a directory, of one platform
 package main
 
 import (
@@ -36,14 +37,16 @@ func main() {
 	version := flag.String("version", repo.DevVersion, "version of the release")
 	check := flag.Bool("check", false, "build into a temporary directory, look into the archives, remove them")
 	sample := flag.Bool("sample", false, "of each operating system and word size one platform, not all")
+	one := flag.String("platform", "", "of this platform only, as os/arch")
+	out := flag.String("out", "", "directory to build into (default: dist in the root)")
 	flag.Parse()
-	if err := run(ctx, *version, *check, *sample); err != nil {
+	if err := run(ctx, *version, *out, *one, *check, *sample); err != nil {
 		fmt.Fprintln(os.Stderr, "archives:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, version string, check, sample bool) (err error) {
+func run(ctx context.Context, version, dist, one string, check, sample bool) (err error) {
 	root, err := repo.Root()
 	if err != nil {
 		return err
@@ -52,7 +55,16 @@ func run(ctx context.Context, version string, check, sample bool) (err error) {
 	if err != nil {
 		return err
 	}
-	dist := filepath.Join(root, "dist")
+	only, err := r.only(one, sample)
+	if err != nil {
+		return err
+	}
+	switch {
+	case check && dist != "":
+		return errors.New("-check builds into a temporary directory: leave -out away")
+	case dist == "":
+		dist = filepath.Join(root, "dist")
+	}
 	if check {
 		if dist, err = os.MkdirTemp("", "sandboxer-archives-"); err != nil {
 			return err
@@ -64,7 +76,7 @@ func run(ctx context.Context, version string, check, sample bool) (err error) {
 		return err
 	}
 	p := &packer{
-		release: r, root: root, dist: dist, sample: sample, built: map[string]string{},
+		release: r, root: root, dist: dist, only: only, built: map[string]string{},
 		values: values{
 			ProjectName: r.ProjectName, Version: version, Commit: repo.Commit(ctx, root),
 			Env: map[string]string{"GVISOR_VERSION": gvisor},
@@ -86,7 +98,7 @@ type packer struct {
 	values values
 	root   string
 	dist   string
-	sample bool
+	only   []platform        // all, when empty
 	built  map[string]string // binaries by what they are built from: the provider and the CLI are one
 }
 
@@ -193,13 +205,35 @@ func (p *packer) archive(ctx context.Context, a archive) ([]string, error) {
 // sizes, both platforms of the embedded backend.
 var sampled = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"freebsd", "386"}}
 
+// only returns the platforms that a run is limited to, none for all.
+func (r release) only(one string, sample bool) ([]platform, error) {
+	if one == "" {
+		if sample {
+			return sampled, nil
+		}
+		return nil, nil
+	}
+	if sample {
+		return nil, errors.New("-platform and -sample exclude each other")
+	}
+	goos, goarch, _ := strings.Cut(one, "/")
+	provider, err := r.build("provider")
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(provider.platforms(), platform{goos, goarch}) {
+		return nil, fmt.Errorf("-platform %q: a release has no such platform; it is written as os/arch, for example linux/amd64", one)
+	}
+	return []platform{{goos, goarch}}, nil
+}
+
 // platforms are those of a build that this run makes.
 func (p *packer) platforms(b build) []platform {
 	all := b.platforms()
-	if !p.sample {
+	if len(p.only) == 0 {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(pl platform) bool { return !slices.Contains(sampled, pl) })
+	return slices.DeleteFunc(all, func(pl platform) bool { return !slices.Contains(p.only, pl) })
 }
 
 // binary builds one binary, unless the same was built for another archive.

@@ -104,7 +104,7 @@ func parts() []part {
 		},
 		{
 			name:    "archives",
-			what:    "release archives, built and looked into: one platform of each kind, all with " + fullSize + "=1",
+			what:    "release archives, built and looked into (one platform of each kind, all with " + fullSize + "=1), and this platform's installed with terraform init",
 			prepare: nil,
 			run:     archives,
 		},
@@ -272,12 +272,16 @@ func crash(ctx context.Context, r *runner) (tally, string) {
 	return goTest(".", []string{"TF_ACC_TERRAFORM_PATH=" + r.clis["terraform"]}, args...)(ctx, r)
 }
 
+// archives looks into the archives, then installs those of this platform.
 func archives(ctx context.Context, r *runner) (tally, string) {
 	args := []string{"run", "./tools/archives", "-check"}
 	if os.Getenv(fullSize) == "" {
 		args = append(args, "-sample")
 	}
-	return command("go", args...)(ctx, r)
+	count, _ := command("go", args...)(ctx, r)
+	installed, _ := command("go", "run", "./tools/releasecheck")(ctx, r)
+	count.add(installed)
+	return count, ""
 }
 
 // bench runs the benchmarks and keeps their table for the end of the run.
